@@ -111,12 +111,15 @@ constraints: $(STAMP) ## write constraints.txt anew: the newest release of every
 wheel: $(STAMP) ## build the wheel and the source archive into dist/
 	@rm -rf dist && $(BIN)/python -m build --outdir dist .
 
-# Of what `pip install streamdq` brings, in the versions of constraints.txt.
+# Of what `pip install streamdq` brings, in the versions of constraints.txt. The tool reads no version but that of a
+# pyproject.toml.
 sbom: $(STAMP) ## list what the wheel in dist/ brings with it, as CycloneDX, into dist/
 	@$(BIN)/uv venv --quiet --clear build/sbom && $(BIN)/uv pip install --quiet --python build/sbom/bin/python \
 		-c constraints.txt dist/*.whl
+	@version=$$(sed -n 's/^__version__ = //p' streamdq/version.py) && \
+		sed "s/^dynamic = .*/version = $$version/" pyproject.toml > build/sbom/pyproject.toml
 	@$(BIN)/uv tool run --quiet --from cyclonedx-bom cyclonedx-py environment \
-		--pyproject pyproject.toml --mc-type library --output-reproducible --of JSON --output-file dist/streamdq.cdx.json build/sbom/bin/python
+		--pyproject build/sbom/pyproject.toml --mc-type library --output-reproducible --of JSON --output-file dist/streamdq.cdx.json build/sbom/bin/python
 
 clean: ## remove the venv and everything built
 	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \

@@ -28,8 +28,8 @@ from streamdq.terminal import table
 from streamdq_spark.dump_files import Dump
 from streamdq_spark.engines.base import Work
 from streamdq_spark.engines.duck import DuckDB
-from streamdq_spark.known_hours import HOURS
-from streamdq_spark.questions import READ
+from streamdq_spark.facts import as_facts
+from streamdq_spark.questions import READ, event_columns, views
 
 DAY_H, WEEK_H = 24, 7 * 24
 FIRST = int(datetime(2026, 1, 5, tzinfo=UTC).timestamp()) // 3600
@@ -41,7 +41,6 @@ BY_DAY = (10, 10, 10, 11, 13, 16, 14)
 FAILED, LATE = 0.02, 0.002
 VARIES = 0.05
 SEEDS = 10
-_COLUMNS = "topic string, hour long, attempts long, done long, failed long, late long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +138,7 @@ def of_hours(hours: pa.Table, tz: str) -> Work:
     folder = LocalFolder(Path("nowhere"))
     waiting = pa.schema(list(nothing.items())).empty_table()
     dump = Dump(folder, Manifest(namespace="methods", generation=1), 0)
-    return Work(dump, dict.fromkeys(READ, ()), values, hours, waiting)
+    return Work(dump, dict.fromkeys(READ, ()), event_columns(views().values()), values, hours, waiting)
 
 
 def made_up(scenario: Scenario, seed: int) -> tuple[dict[str, Any], list[Span]]:
@@ -183,7 +182,8 @@ def measure(scenarios: Sequence[Scenario] = INCIDENTS, seeds: int = SEEDS) -> di
     for tz in sorted({scenario.tz for scenario in scenarios}):
         made = {f"{s.name}|{seed}": made_up(s, seed) for s in scenarios if s.tz == tz for seed in range(seeds)}
         columns = [
-            pa.table({"topic": [topic] * len(own["hour"]), **own}).cast(HOURS) for topic, (own, _) in made.items()
+            as_facts("hours", pa.table({"topic": [topic] * len(own["hour"]), **own}))
+            for topic, (own, _) in made.items()
         ]
         work = of_hours(pa.concat_tables(columns), tz)
         with DuckDB().answers(work, work.dump.folder) as answers:

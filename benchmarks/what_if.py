@@ -34,7 +34,7 @@ from streamdq.embedded.binary import find_server
 from streamdq.terminal import table
 from streamdq.times.durations import show_ms
 from streamdq_spark.events import read_events
-from streamdq_spark.session import SMALL, session
+from streamdq_spark.session import session, settings_for
 from streamdq_spark.whatif import Answer, Change, QueueAnswer, what_if
 from streamdq_spark.whatif.answer import Figures
 
@@ -197,7 +197,7 @@ def _measure(loads: list[Load], seconds: float, folder: Path, seed: int) -> int:
             run(load, workers, seconds, dump, seed)
     shown = table("load", "topic", "attempts", "p50", "replayed", "off", "p99", "replayed", "off", "")
     well = True
-    with session("local[2]", settings=SMALL) as spark:
+    with session("local[2]", settings=settings_for(1)) as spark:
         for load in loads:
             other = Change(workers=OTHER_WORKERS)
             before, after = (
@@ -221,7 +221,7 @@ def _compare(loads: list[Load], seconds: float, folder: Path, seed: int, times: 
     shown = table(
         "load", "topic", "attempts", "p50 of each run", "p99 of each run", "apart", "replayed", "farthest off"
     )
-    with session("local[2]", settings=SMALL) as spark:
+    with session("local[2]", settings=settings_for(1)) as spark:
         for load in loads:
             answers = []
             for number in range(1, times + 1):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         FolderBusy,
         FolderError,
         GroupMissing,
+        HandlerProcessDied,
         HandlersHung,
         HistoryUnreadable,
         IdTaken,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     )
     from .topic import Topic
     from .worker.middleware import Attempt, AttemptEnd, CallNext
+    from .worker.pool import ProcessPool
     from .worker.running_job import RunningJob
     from .worker.worker import (
         Worker,
@@ -114,6 +116,7 @@ __all__ = [
     "FolderBusy",
     "FolderError",
     "GroupMissing",
+    "HandlerProcessDied",
     "HandlersHung",
     "HistoryUnreadable",
     "IdTaken",
@@ -138,6 +141,7 @@ __all__ = [
     "OutboxUnavailable",
     "OutboxVersion",
     "ParentUnknown",
+    "ProcessPool",
     "Queue",
     "ResultGone",
     "ResultNotKept",
@@ -184,6 +188,7 @@ _MODULES = {
         "FolderBusy",
         "FolderError",
         "GroupMissing",
+        "HandlerProcessDied",
         "HandlersHung",
         "HistoryUnreadable",
         "IdTaken",
@@ -244,6 +249,7 @@ _MODULES = {
     ),
     ".topic": ("Topic",),
     ".worker.middleware": ("Attempt", "AttemptEnd", "CallNext"),
+    ".worker.pool": ("ProcessPool",),
     ".worker.running_job": ("RunningJob",),
     ".worker.worker": ("Worker",),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from ipaddress import ip_network
 from pathlib import Path
@@ -355,6 +355,13 @@ class TopicSettings(BaseModel):
     def ttr_of(self, group: str) -> int:
         own = self.groups.get(group)
         return own.ttr_ms if own and own.ttr_ms is not None else self.ttr_ms
+
+    def by_value(self, of: Callable[[str], str]) -> dict[str, list[str]]:
+        """Which groups have which value: what applies to a job without its own."""
+        found: dict[str, list[str]] = {}
+        for group in self.group_names:
+            found.setdefault(of(group), []).append(group)
+        return found
 
     @property
     def results(self) -> dict[str, int]:

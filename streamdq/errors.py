@@ -262,6 +262,12 @@ class FolderBusy(FolderError):
     """Another process is using the folder."""
 
 
+class HandlerProcessDied(StreamdqError):
+    """The process of a handler with ``process=True`` has crashed, or was killed, perhaps because memory was full. Its
+    attempt has failed, and is retried like any other.
+    """
+
+
 class HandlersHung(StreamdqError):
     """A worker has ended by itself; start it again. For STREAMDQ_HUNG_EXIT_S, handlers hung beyond their TTR in all of
     its slots. The log says where they hang. Nothing is lost: their attempts had ended.

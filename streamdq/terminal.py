@@ -205,7 +205,14 @@ def _body_text(job: Job) -> Text:
     return Text(f"({why})", "yellow") if why else Text(json.dumps(job.body, ensure_ascii=False))
 
 
-def job_view(job: Job) -> RenderableType:
+def _of_groups(values: Mapping[str, Sequence[str]]) -> str:
+    several = len(values) > 1
+    return "; ".join(f"{value} ({', '.join(names)})" if several else value for value, names in values.items())
+
+
+def job_view(job: Job, settings: TopicSettings) -> RenderableType:
+    ttrs = settings.by_value(lambda group: show_ms(settings.ttr_of(group)))
+    retries = settings.by_value(lambda group: str(settings.retry_of(group)))
     facts = Table.grid(padding=(0, 2))
     rows: dict[str, Any] = {
         "job": f"{job.topic} / {job.id}",
@@ -213,8 +220,8 @@ def job_view(job: Job) -> RenderableType:
         "due": _due_text(job, time_text),
         "waits for": _waits_text(job.waits_for),
         "created": time_text(job.created_ms),
-        "ttr": "as the group has it" if job.ttr_ms is None else show_ms(job.ttr_ms),
-        "retry": "as the group has it" if job.retry is None else str(RetrySchedule.of(job.retry)),
+        "ttr": _of_groups(ttrs) if job.ttr_ms is None else show_ms(job.ttr_ms),
+        "retry": _of_groups(retries) if job.retry is None else str(RetrySchedule.of(job.retry)),
         "url": job.url,
         "key": job.key,
         "expire": None if job.expire_ms is None else show_ms(job.expire_ms),

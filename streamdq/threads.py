@@ -24,6 +24,13 @@ class ThreadOf:
         self.ident = threading.get_ident()
         return function(*args)
 
+    def stop(self) -> bool:
+        """Nobody waits for the function any more. Returns whether it ends now: a thread can't be stopped."""
+        return False
+
+    def abort(self, held: Any) -> None:
+        """Its job was aborted, as the function can see for itself."""
+
 
 class HandlerThreads(Executor):
     """Like ThreadPoolExecutor, but the process does not wait for these threads when it exits: a drained worker has

@@ -25,12 +25,13 @@ from streamdq.schedules.civil import zone
 from . import measured
 from .dump_files import Dump, GoodFile, open_dump, read_file
 from .engines.base import Answers, Engine, Work
-from .known_hours import HOURS, keep_hours, known_days, read_hours
+from .facts import Facts
 from .measures import BUDGET_DAYS, BURN_LIMITS, BUSY, DEFAULT_TZ, MIN_LATE, OBJECTIVE, SLO_MS
-from .questions import COMPARED, QUESTIONS, Value, needed, tables
+from .questions import COMPARED, QUESTIONS, READ, Statement, Value, event_columns, needed, tables
 from .side_by_side import Tell, side_by_side
 from .spans import Span
 from .summary import SUMMARY, Summary
+from .table_files import write_table
 from .waiting import Waiting
 
 _FIRST = ("punctuality", "workers", "time_to_finish", "capacity")
@@ -179,13 +180,12 @@ def _analyze(
     summary = Summary(first, last, events, len(covered), _lost(dump), _resets(dump), dump.unlisted, dump.bad)
     summary.slo_ms, summary.objective, summary.tz = plan.slo_ms, plan.objective, plan.tz
     summary.compare = (plan.compare[0].text, plan.compare[1].text) if plan.compare else None
-    work = _work(plan, waiting)
+    facts = _facts(plan)
+    read = _Read.of(plan, questions, facts)
+    work = Work(dump, read.files, read.columns, _values(plan, waiting), facts.rows(read.known), _waiting(waiting))
     with engine.answers(work, plan.target) as answers:
         counted = side_by_side(_pieces(answers, plan, questions), engine.at_once, progress)
-        if any(view.name == "hours" for view in needed(*questions)):
-            keep_hours(
-                plan.target, answers.rows("hours").select(HOURS.names).cast(HOURS), work.files["earlier"], plan.slo_ms
-            )
+        facts.keep({name: answers.rows(name) for name in read.fresh}, read.fresh)
     summary.tables = {name: counted[name] for name in questions}
     plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
     return summary
@@ -193,38 +193,73 @@ def _analyze(
 
 def _pieces(answers: Answers, plan: Plan, questions: Sequence[str]) -> dict[str, Callable[[], int]]:
     order = [*(name for name in _FIRST if name in questions), *(name for name in questions if name not in _FIRST)]
-    days = plan.target, plan.first_day, plan.last_day
-    return {name: partial(answers.write, tables()[name], *days) for name in order}
+
+    def answer(name: str) -> int:
+        table = tables()[name]
+        rows = _with_moments(table, answers.rows(name))
+        return write_table(plan.target, name, rows, plan.first_day, plan.last_day, table.day)
+
+    return {name: partial(answer, name) for name in order}
 
 
-def events_to_read(plan: Plan) -> int:
+def _with_moments(table: Statement, rows: pa.Table) -> pa.Table:
+    """With times as such, which are in ms."""
+    for name, kind in table.columns.items():
+        if kind == "time":
+            moment = rows[name].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
+            rows = rows.set_column(rows.schema.get_field_index(name), name, moment)
+    return rows
+
+
+def events_to_read(plan: Plan, questions: Sequence[str] = QUESTIONS) -> int:
     """How many events an analysis reads."""
-    return sum(file.rows for file in {file.path: file for files in _files(plan).values() for file in files}.values())
+    files = _Read.of(plan, questions, _facts(plan)).files.values()
+    return sum(file.rows for file in {file.path: file for own in files for file in own}.values())
 
 
-def _work(plan: Plan, waiting: Waiting | None) -> Work:
-    known = _known(plan)
-    return Work(plan.dump, _files(plan), _values(plan, waiting), read_hours(plan.target, known), _waiting(waiting))
+def _facts(plan: Plan) -> Facts:
+    return Facts(plan.target, plan.dump.files, plan.slo_ms)
 
 
-def _known(plan: Plan) -> frozenset[date]:
-    """The days before of which the hours are known. Those that are asked for are counted again."""
-    days = known_days(plan.target, plan.dump, plan.slo_ms)
-    since = _moved(plan.first_day, -_HOURS_BEFORE)
-    return frozenset(day for day in days if since <= day < plan.first_day)
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What these tables need: `files`: by the names of `questions.READ`; `columns`: of the events; `known`: the days of
+    kept views that come from the fact table; `fresh`: those that are counted.
+    """
+
+    files: dict[str, tuple[GoodFile, ...]]
+    columns: tuple[str, ...]
+    known: dict[str, frozenset[date]]
+    fresh: dict[str, frozenset[date]]
+
+    @classmethod
+    def of(cls, plan: Plan, questions: Sequence[str], facts: Facts) -> _Read:
+        statements = [*(tables()[name] for name in questions), *needed(*questions)]
+        found = cls({}, event_columns(statements), {}, {})
+        for source in READ:
+            if users := [statement for statement in statements if source in statement.sources]:
+                found._add(source, plan, users, facts)
+        return found
+
+    def _add(self, source: str, plan: Plan, users: Sequence[Statement], facts: Facts) -> None:
+        since, until = _window(source, plan)
+        before = plan.first_day - timedelta(days=1)
+        known = [facts.known(user.name, since, before) if user.kept else frozenset() for user in users]
+        common = frozenset.intersection(*known)
+        self.files[source] = tuple(file for file in plan.dump.between(since, until) if file.day not in common)
+        for user in users:
+            if user.kept:
+                self.known[user.name] = common
+                self.fresh[user.name] = frozenset(file.day for file in self.files[source])
 
 
-def _files(plan: Plan) -> dict[str, tuple[GoodFile, ...]]:
-    def between(before: int, after: int) -> tuple[GoodFile, ...]:
-        return tuple(plan.dump.between(_moved(plan.first_day, -before), _moved(plan.last_day, after)))
-
-    known = _known(plan)
-    return {
-        "asked": between(0, 0),
-        "recent": between(_DAYS_BEFORE, 0),
-        "running": between(_DAYS_BEFORE, _DAYS_AFTER),
-        "earlier": tuple(file for file in between(_HOURS_BEFORE, 0) if file.day not in known),
-    }
+def _window(source: str, plan: Plan) -> tuple[date, date]:
+    first, last = plan.first_day, plan.last_day
+    if source == "ended":
+        return first, _moved(last, _DAYS_AFTER)
+    if source == "lately":  # there may be days without events at the end
+        return _moved(max(file.day for file in plan.dump.files if file.day <= last), -_DAYS_BEFORE), last
+    return _moved(first, -{"asked": 0, "recent": _DAYS_BEFORE, "earlier": _HOURS_BEFORE}[source]), last
 
 
 def _moved(day: date, days: int) -> date:

@@ -24,6 +24,8 @@ from .failures import SPARK_ERRORS, known_meaning, ran_out_of_memory, without_tr
 from .java import prepare_java
 from .memory import heap
 
+_CORES = max(2, os.cpu_count() or 1)
+_FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",  # a rerun replaces the days it covers, and no others
@@ -38,62 +40,30 @@ SETTINGS = {
     # For each column it would look up the line of Python, and tell Java: half of Python's time in an analysis.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-# With the first compiler alone, Java keeps 48 MB of compiled code, and would compile again what it throws away.
-_FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-SMALL = {  # for few events: planning and compiling cost more than the work itself
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # which are a partition each
-    "spark.sql.adaptive.enabled": "false",  # no stage is so large that the rest should be planned anew after it
-    "spark.sql.codegen.wholeStage": "false",  # compiling the plans was half of all CPU time
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # One thread collects so little garbage soonest, and other collectors slow down each write to memory.
-    "spark.driver.extraJavaOptions": f"{_FIRST_COMPILER} -XX:+UseSerialGC",
-}
-_CORES = max(2, os.cpu_count() or 1)
-MEDIUM = {  # for some events: what Java's second compiler takes it does not give back, nor does planning anew
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.files.minPartitionNum": str(2 * _CORES),
-    "spark.sql.files.openCostInBytes": "65536",  # hourly files are small: with 4 MB, a task has 30
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # packing ids took a quarter of what is kept with them
-    "spark.driver.extraJavaOptions": f"{_FIRST_COMPILER} -XX:+UseParallelGC",
-    "spark.executor.extraJavaOptions": f"{_FIRST_COMPILER} -XX:+UseParallelGC",
-}
-# Forty times the usual thresholds: the second compiler is for what each event goes through, not for what makes plans.
-_HOT_ALONE = (
-    "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 -XX:Tier4CompileThreshold=600000 "
-    "-XX:Tier4BackEdgeThreshold=1600000"
-)
-LARGE = {  # for many events
+ANALYSIS = {
     "spark.sql.adaptive.enabled": "false",  # a job for each exchange, between which a core had nothing to do
+    "spark.sql.files.openCostInBytes": "65536",  # hourly files are small: with 4 MB, a task has 30
     # Each column's values would be looked up to see how they can be packed; what finds no room in memory is on disk.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    # A small map of groups before the large one, which hashes texts byte by byte, and has to be compiled for each plan.
-    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
-    "spark.sql.files.minPartitionNum": str(6 * _CORES),
-    "spark.sql.files.openCostInBytes": "65536",
-    "spark.driver.extraJavaOptions": f"{_HOT_ALONE} -XX:+UseParallelGC",
-    "spark.executor.extraJavaOptions": f"{_HOT_ALONE} -XX:+UseParallelGC",
-}
-ELSEWHERE = {  # for few or some events where a cluster works: what it has is for more, and each task costs the same
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.files.openCostInBytes": "65536",
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",
-    "spark.locality.wait": "0s",  # a free core fetches so few bytes sooner than the one that has them is free again
-    # Defaults, so that what the cluster's own settings say of Java (`extraJavaOptions`) holds, too. Each executor
-    # compiles the same for itself, on its few cores; a collector is the cluster's choice, and Java refuses two.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # which are a partition each
+    # Otherwise the optimizer itself calculates, row by row, whatever is first made of the rows that Python read.
+    "spark.sql.execution.arrow.localRelationThreshold": "0",
+    "spark.locality.wait": "0s",  # a free core fetches its bytes sooner than the core that has them is free again
+    # Java's first compiler alone, which then keeps 48 MB of compiled code, and would compile again what it throws away.
+    # These are defaults: what the user or the cluster sets as `extraJavaOptions` holds, too.
     "spark.driver.defaultJavaOptions": _FIRST_COMPILER,
     "spark.executor.defaultJavaOptions": _FIRST_COMPILER,
 }
+"""Of each analysis; docs/analytics-speed.md has what each saves."""
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""For few events, compiling the plans takes longer than the work itself."""
 LIVE = {"spark.sql.shuffle.partitions": "2"}
 """For a query that counts by minute, of which there are few: each partition's state takes some files in each batch."""
-FEW_EVENTS, MANY_EVENTS = 200_000, 3_000_000
-"""With fewer events, the settings for small data are faster; from the second number on, those for large data."""
-OF_A_PARTITION = 750_000
-"""Events: what puts their lives together needs some 250 MB, of which each core has one at a time."""
-_ELSEWHERE_OF_A_PARTITION, _ELSEWHERE_LEAST = 250_000, 4
-"""How many cores a cluster has is not known before Spark starts: so a task is of so few events that those of a worker
-that is lost are soon done again, and of so many that it is worth sending.
+FEW_EVENTS = 200_000
+"""With fewer, the driver reads the events, and on one machine plans are not compiled."""
+_OF_A_PARTITION, _LEAST_ELSEWHERE = 250_000, 4
+"""Events of a task, and tasks at least where a cluster works, of whose cores nothing is known before Spark starts: so
+few events that those of a worker that is lost are soon done again, and so many that a task is worth sending.
 """
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"  # `spark-submit` sets it
 _HEAP = "spark.driver.memory"  # on one machine the driver does the work
@@ -103,27 +73,16 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "16",  # 200, the default, are for a cluster; on 2 cores they took twice the time
 }
-_OF_A_SESSION = frozenset(key for key in (SETTINGS | SMALL | MEDIUM | LARGE | _LOCAL) if key.startswith("spark.sql."))
+_OF_A_SESSION = frozenset(key for key in (SETTINGS | ANALYSIS | INTERPRETED | _LOCAL) if key.startswith("spark.sql."))
 
 
 def settings_for(events: int, master: str | None = None) -> Mapping[str, str]:
-    """The fastest settings for this many events. For many, none with a `master`, nor under `spark-submit`, where that
-    may be a cluster, too.
-    """
-    if master is None and events < FEW_EVENTS:
-        return SMALL
-    if master is not None or _SUBMITTED in os.environ:
-        return _elsewhere(events)
-    rounds = math.ceil(events / OF_A_PARTITION / _CORES)
-    partitions = {"spark.sql.shuffle.partitions": str(_CORES * rounds)}
-    return (MEDIUM if events < MANY_EVENTS else LARGE) | partitions
-
-
-def _elsewhere(events: int) -> Mapping[str, str]:
-    if events >= MANY_EVENTS:
-        return {}
-    partitions = str(max(_ELSEWHERE_LEAST, math.ceil(events / _ELSEWHERE_OF_A_PARTITION)))
-    return ELSEWHERE | {"spark.sql.shuffle.partitions": partitions, "spark.sql.files.minPartitionNum": partitions}
+    """The settings for an analysis of this many events. `master`, or `spark-submit`: there may be a cluster."""
+    here = master is None and _SUBMITTED not in os.environ
+    least = _CORES if here else _LEAST_ELSEWHERE
+    partitions = str(max(least, math.ceil(events / _OF_A_PARTITION)))
+    settings = ANALYSIS | {"spark.sql.shuffle.partitions": partitions, "spark.sql.files.minPartitionNum": partitions}
+    return settings | INTERPRETED if here and events < FEW_EVENTS else settings
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The command `streamdq`."""
 
 import gc
+import sys
 
 __all__ = ["main"]
 
@@ -14,3 +15,8 @@ def main() -> int:
         return run()
     except KeyboardInterrupt:  # while it was imported
         return 130
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        sys.stderr.write(f"streamdq: the command needs {error.name}: pip install 'streamdq[cli]'\n")
+        return 2

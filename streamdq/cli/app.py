@@ -72,7 +72,7 @@ def options(
     ] = False,
 ) -> None:
     """The options that every command shares."""
-    context.obj = Globals(url or None, namespace or None)
+    context.obj = Globals(url, namespace)
 
 
 @cache
@@ -167,7 +167,9 @@ def _complain_of_usage(error: Any) -> None:
     if isinstance(everything, Root) and everything.has_in_a_command(error.ctx, option):
         terminal.complain(f"{option} is an option of commands: write it after the command; see {command} --help")
         return
-    said = f"{message} See" if message.endswith("?") else f"{message.rstrip('.')}; see"
+    variable = getattr(getattr(error, "param", None), "envvar", None) if message.startswith("Missing ") else None
+    also = f", and {variable} is not set" if variable else ""
+    said = f"{message} See" if message.endswith("?") else f"{message.rstrip('.')}{also}; see"
     terminal.complain(f"{said} {command} --help")
 
 

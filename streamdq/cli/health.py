@@ -36,7 +36,7 @@ HealthHost = Annotated[str, typer.Option(help="The address of --health-port; 0.0
 def health(
     file: Annotated[
         Path,
-        typer.Argument(envvar=HEALTH_FILE, help="As `streamdq worker --health-file` has it", show_default=False),
+        typer.Argument(envvar=HEALTH_FILE, help="The file of `streamdq worker --health-file`", show_default=False),
     ],
     ready: Annotated[
         bool, typer.Option("--ready", help="Ask whether it takes jobs, not only whether it lives.")
@@ -71,7 +71,7 @@ _BY = {
 def _line(one: Report) -> str:
     name = one.consumer or "worker"
     if one.stalled:
-        return f"{name} is stalled: {_BY[one.stalled]}"
+        return f"{name} is stalled: {_BY.get(one.stalled, one.stalled)}"
     claim = "" if one.last_claim_s is None else f", last claim {one.last_claim_s:.0f} s ago"
     return f"{name} is {one.state}: {one.running:,} of {one.slots:,} slots busy{claim}"
 

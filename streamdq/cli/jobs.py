@@ -240,13 +240,12 @@ def get(context: typer.Context, topic: Topic, id: Id, key: Key = None, as_json: 
     """
     with open_queue(context) as queue:
         job = queue.get(topic, id, key=key)
-        missing = "" if job is not None else _why_missing(queue, topic, id)
-    if job is None:
-        answer(as_json, None, missing, yes=False)
-    elif as_json:
-        terminal.print_json(json_out.job_json(job))
-    else:
-        terminal.console().print(terminal.job_view(job))
+        if job is None:
+            answer(as_json, None, _why_missing(queue, topic, id), yes=False)
+        elif as_json:
+            terminal.print_json(json_out.job_json(job))
+        else:
+            terminal.console().print(terminal.job_view(job, queue.configure(topic)))  # without options, it only reads
 
 
 @app.command(cls=WithId)

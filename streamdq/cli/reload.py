@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
 from ..errors import MissingExtra
 from ..process.logs import log
-from ..process.signals import Stop, install
+from ..process.signals import ONE_SIGNAL_S, Stop, install
 
 _GRACE_S = "1"  # unless the environment says otherwise: who has saved a file does not want to wait for handlers
 
 
 def run_reloading(command: Sequence[str], folder: Path) -> int:
     """Until SIGTERM or Ctrl-C, runs the command, and again after each change of a Python file in the folder. A command
-    that has ended, as its code has an error, waits for the next change.
+    that has ended, as its code has an error, waits for the next change. A second signal kills it: its functions for the
+    shutdown may never end.
 
     Raises:
         MissingExtra: watchfiles is not installed.
@@ -26,9 +30,17 @@ def run_reloading(command: Sequence[str], folder: Path) -> int:
         from watchfiles import PythonFilter, watch
     except ModuleNotFoundError:
         raise MissingExtra("watchfiles", "reload") from None
-    stop = Stop()
-    install(stop.set)
-    child = _Child(command)
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it would count the changes that are named below
+    stop, child, first = Stop(), _Child(command), math.inf
+
+    def on_signal(*_: object) -> None:
+        nonlocal first
+        stop.set()
+        first = min(first, now := time.monotonic())
+        if now - first > ONE_SIGNAL_S:
+            child.kill()
+
+    install(on_signal)
     try:
         began = False
         for changes in watch(
@@ -42,6 +54,8 @@ def run_reloading(command: Sequence[str], folder: Path) -> int:
             if changes or not began:  # first when it watches, so that no change is missed
                 child.start()
                 began = True
+            if child.has_just_ended():
+                log.warning("worker ended, waiting for a change of its code", folder=str(folder))
     finally:
         child.end()
     return 0
@@ -58,6 +72,13 @@ class _Child:
         env = {"STREAMDQ_GRACE_S": _GRACE_S} | os.environ
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True, env=env)
 
+    def has_just_ended(self) -> bool:
+        """True once, if it has ended by itself."""
+        if self._process is None or self._process.poll() is None:
+            return False
+        self.end()
+        return True
+
     def end(self) -> None:
         """Lets it drain, which a worker does within its grace period and some seconds."""
         if self._process is not None:
@@ -66,3 +87,7 @@ class _Child:
             pipe.close()
             self._process.wait()
             self._process = None
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()

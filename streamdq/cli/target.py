@@ -48,8 +48,9 @@ def _module(module_name: str, target: str) -> Any:
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):  # it exists, but imports a missing module
             raise
-        hint = f"; write for example {_example(target)}" if module_name.endswith(".py") else ""
-        raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among the installed packages{hint}") from None
+        if module_name.endswith(".py"):
+            raise InvalidInput(f"worker: {target!r} names a file, not a module; write {_example(target)}") from None
+        raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among the installed packages") from None
     finally:
         importing.reset(token)
 

@@ -120,8 +120,8 @@ def worker(
     Python looks for the module in the current directory first. --url and --namespace override the code. STREAMDQ_URL
     and STREAMDQ_NAMESPACE apply if the code names none. To share scarce slots, give weights: --weight pay=10 --weight
     mail=1. With --priority pay --priority mail, jobs of mail run only while none of pay is ready. A second signal, more
-    than a second after the first, hands running jobs back; with --processes, it kills the processes. Logs go to stderr:
-    as text on a terminal, else as JSON lines; or where the module's own configuration of logging says.
+    than a second after the first, hands running jobs back; with --processes or --reload, it kills the processes. Logs
+    go to stderr: as text on a terminal, else as JSON lines; or where the module's own configuration of logging says.
     """  # noqa: D301 - typer reads the mark
     check_logs(log_level, log_format)
     until = _burst(burst, burst_due)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -33,9 +34,14 @@ class Encrypt:
             raise InvalidInput("Encrypt: pass at least one key, such as `streamdq bodies key` prints")
         found = [_key(text, number) for number, text in enumerate(keys, 1)]
         self.tag = found[0][0]
+        self._given: Callable[[], tuple[str, ...]] = lambda: keys  # nothing that prints this object shows them
         self._ciphers = {id: (_mark(key), _cipher(key)) for id, key in reversed(found)}
         if len(self._ciphers) < len(found):
             raise InvalidInput("Encrypt: two keys have the same id; each key needs its own")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For the queue of handlers in other processes."""
+        return Encrypt, self._given()
 
     def __repr__(self) -> str:
         return f"Encrypt({', '.join(f'{id}=…' for id in reversed(self._ciphers))})"

@@ -58,6 +58,7 @@ class Offload:
     blocks = True
 
     def __init__(self, url: str, over: int | str = "32KiB", timeout: Duration = "30s") -> None:
+        self._given = url, over, timeout
         self.over = size_in_bytes(over)
         self.calls = StorageCalls(_timeout_s(timeout))
         self.url = url
@@ -74,6 +75,10 @@ class Offload:
         if self._known_by != os.getpid():
             self._known, self._known_by = _opened(self.url)[0], os.getpid()
         return self._known
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For the queue of handlers in other processes."""
+        return Offload, self._given
 
     def __repr__(self) -> str:
         return f"Offload(over={self.over})"  # a URL may have a password

@@ -25,6 +25,10 @@ class Zstd:
         self._over = over
         self._own = threading.local()  # the library's objects must not be used by two threads at once
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For the queue of handlers in other processes."""
+        return Zstd, (self._level, self._over)
+
     def encode(self, data: bytes, context: Context) -> bytes | None:  # noqa: ARG002
         if len(data) <= self._over:
             return None

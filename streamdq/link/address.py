@@ -107,6 +107,9 @@ def parse_url(url: str) -> Target:
         return Target("node", url)
     if scheme in ("redis+cluster", "redis+sentinel", "rediss+cluster", "rediss+sentinel"):
         return _parse_hosts(url, scheme)
+    if not url:
+        why = "set STREAMDQ_URL to your Redis, such as redis://localhost:6379/0, or unset it for an embedded one"
+        raise InvalidInput(f"url: is empty; {why}")
     raise InvalidInput(f"url: {without_password(url)!r} does not begin with one of {SCHEMES}")
 
 

@@ -177,7 +177,7 @@ class _Routes:
         credentials = self._credentials
 
         def make() -> Any:
-            login = {"credential_provider": Login(credentials, self.in_thread)} if credentials else {}
+            login = {"credential_provider": Login(credentials, self._log_in)} if credentials else {}
             return connection_class(**{**pool.connection_kwargs, **_UNNAMED, **login})
 
         def is_over(connection: Any) -> bool:
@@ -188,6 +188,10 @@ class _Routes:
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
         """Calls a function that blocks."""
         return function(*args)
+
+    async def _log_in(self, function: Callable[..., T]) -> T:
+        """The same for what asks a credential provider."""
+        return function()
 
     def _sentinels_of(self, flavour: _Flavour, epoch: Epoch) -> Any:
         """Asks one sentinel after the other for the primary, each only briefly: a sentinel that hangs must not use up
@@ -291,6 +295,7 @@ class AsyncLink(_Routes):
         self._tracking: dict[str, Tracking] = {}  # by the name of the Cluster's node
         self._choosing: dict[str, Tracking] = {}  # the same
         self._threads = HandlerThreads(_WORK_THREADS)
+        self._login_threads = HandlerThreads(_WORK_THREADS)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stay(self) -> None:
@@ -309,10 +314,13 @@ class AsyncLink(_Routes):
             )
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
-        """Calls a function that blocks. Its threads are not those of the event loop, which also look up host names: a
-        storage that hangs must not keep anybody from Redis.
+        """Calls a function that blocks. Its threads are not those of the event loop, which also look up host names, nor
+        those of logins: a storage that hangs must not keep anybody from Redis.
         """
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+
+    async def _log_in(self, function: Callable[..., T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._login_threads, function)
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """Like Link.send."""
@@ -398,6 +406,7 @@ class AsyncLink(_Routes):
     async def close(self) -> None:
         """Like Link.close."""
         self._threads.shutdown()
+        self._login_threads.shutdown()
         for tracking in (*self._tracking.values(), *self._choosing.values()):
             tracking.close()
         for node in list(self._nodes.values()):

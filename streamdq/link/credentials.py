@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
-import redis
 from redis.credentials import CredentialProvider as CredentialProvider
 from redis.credentials import StreamingCredentialProvider
 
 from ..errors import InvalidInput
 from ..process.logs import hide_credentials, log, what
+from .failures import ProviderFailed
 
 _RENEW_S = 180.0
 """How long a connection is used. The libraries of Azure and Google give out tokens that are valid for longer."""
@@ -53,17 +53,29 @@ class Credentials:
         """Asks the provider. While it fails, the last ones may still be valid.
 
         Raises:
-            redis.ConnectionError: it fails, and has never given any.
+            ProviderFailed: it fails, and has never given any.
         """
         try:
-            self._last = self._provider.get_credentials()
+            self._last = _login(self._provider.get_credentials())
         except Exception as error:
             if self._last is None:
-                raise redis.ConnectionError(f"the credential provider failed: {_text_of(error)}") from error
+                raise ProviderFailed(f"the credential provider failed: {_text_of(error)}") from error
             self._failed(error)
         else:
             self._is_failing = False
         return self._last
+
+
+def _login(given: Any) -> tuple[str | bytes, ...]:
+    """The user and password, or the password alone. redis-py would send anything else, and with None log in as nobody,
+    which Redis takes for its user ``default``.
+
+    Raises:
+        TypeError: it is neither. Its text has no secret.
+    """
+    if isinstance(given, tuple | list) and 1 <= len(given) <= 2 and all(isinstance(one, str | bytes) for one in given):
+        return tuple(given)
+    raise TypeError("get_credentials must return (user, password) or (password,), as text")
 
 
 class Login(CredentialProvider):
@@ -94,7 +106,8 @@ class Login(CredentialProvider):
         return self._changes != self._credentials.changes or time.monotonic() >= self._until
 
 
-_known: WeakKeyDictionary[CredentialProvider, Credentials] = WeakKeyDictionary()
+# By the provider's identity, as it may not be hashable; its Credentials keep it for as long as they are used.
+_known: WeakValueDictionary[int, Credentials] = WeakValueDictionary()
 
 
 def credentials_of(given: Any) -> Credentials | None:
@@ -107,9 +120,9 @@ def credentials_of(given: Any) -> Credentials | None:
     if not given:
         return None
     provider = _imported(given) if isinstance(given, str) else _checked(given, type(given).__name__)
-    found = _known.get(provider)
+    found = _known.get(id(provider))
     if found is None:
-        found = _known.setdefault(provider, Credentials(provider))
+        found = _known.setdefault(id(provider), Credentials(provider))
     return found
 
 

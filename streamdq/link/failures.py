@@ -53,11 +53,27 @@ class LoginRefused(LinkError):
         super().__init__(cause, sent=False)
 
     def as_streamdq(self) -> AuthenticationFailed:
-        return AuthenticationFailed(f"Redis refused the login ({self}) with what the credential provider gave")
+        return AuthenticationFailed(
+            f"Redis refused the login ({self}) with what the credential provider gave; check the user name and the "
+            "password that it returns, and the user in Redis"
+        )
+
+
+class ProviderFailed(redis.ConnectionError):
+    """The credential provider failed, and has never given any credentials."""
+
+
+class NoCredentials(LinkError):
+    """Nobody can log in yet. ``refused`` is False also if the provider's file does not exist: it may come."""
+
+    def __init__(self, cause: ProviderFailed) -> None:
+        super().__init__(cause, sent=False)
+        self.refused = False
 
 
 def translate(error: BaseException, sent: bool, connection: Any = None) -> Exception:
     """Counts the failure of a call on this connection, and returns the exception that the call raises."""
+    _hide_arguments(error)
     translated = _as_ours(error, sent)
     provider = getattr(connection, "credential_provider", None)
     if provider is not None and isinstance(translated, AuthenticationFailed):
@@ -66,7 +82,18 @@ def translate(error: BaseException, sent: bool, connection: Any = None) -> Excep
     return translated
 
 
+def _hide_arguments(error: BaseException) -> None:
+    """Redis quotes the arguments of a command that it does not know. Those of AUTH are a password, and this error is
+    the cause of the call's: tracebacks show both.
+    """
+    before, quoted, _ = str(error).partition(", with args beginning with")
+    if quoted:
+        error.args = (before,)
+
+
 def _as_ours(error: BaseException, sent: bool) -> Exception:
+    if isinstance(error, ProviderFailed):
+        return NoCredentials(error)
     meaning = meaning_of(error)
     if meaning is Meaning.LOGIN:
         why = str(error).rstrip(".")

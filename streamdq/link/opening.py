@@ -50,7 +50,7 @@ def open_session(
     namespace = check_namespace(settings.namespace if namespace is None else namespace)
     bodies = bodies_of(namespace, settings, codec)
     limits = ConnectionLimits(settings.max_connections, settings.max_blocked_reads)
-    opened = link(url or settings.url, settings.call_timeout_s, limits, settings.credential_provider)
+    opened = link(settings.url if url is None else url, settings.call_timeout_s, limits, settings.credential_provider)
     session = Session(settings, namespace, clock or RedisClock(), opened.target, bodies)
     session.use(opened)
     return opened, session

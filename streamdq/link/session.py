@@ -29,7 +29,7 @@ from .address import Target
 from .command import Command
 from .consumers import consumer_name
 from .error_replies import as_streamdq
-from .failures import LinkError, LoginRefused, PoolExhausted
+from .failures import LinkError, LoginRefused, NoCredentials, PoolExhausted
 
 if TYPE_CHECKING:
     from .connection import AsyncLink, Link
@@ -172,6 +172,8 @@ class Session:
     def unavailable(self, error: LinkError) -> StreamdqError:
         if isinstance(error, LoginRefused):
             return error.as_streamdq()
+        if isinstance(error, NoCredentials):
+            return ServerUnavailable(f"{error}; nothing was sent to Redis at {self.address}")
         if isinstance(error, PoolExhausted):
             return TooManyCalls(f"nothing was sent to Redis at {self.address}: {error}")
         return ServerUnavailable(

@@ -9,11 +9,14 @@ import socket
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
-from typing import Any
+from typing import Any, ClassVar
+
+from pydantic import TypeAdapter
 
 from ..errors import InvalidInput
 from ..private_files import private
@@ -23,6 +26,7 @@ from .logs import log, what
 HEALTH_FILE = "STREAMDQ_HEALTH_FILE"
 _EACH_S = 1.0
 _READ_S = 5.0  # for a caller to send its request
+_CALLERS = 32
 
 Source = Callable[[], Sequence[Report]]
 
@@ -34,17 +38,17 @@ def read(path: Path) -> Health:
         InvalidInput: it can't be read, or is another file.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes()
     except FileNotFoundError:
         return Health(())
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise InvalidInput(f"health: can't read {path}: {what(error)}") from None
     try:
-        found = [Report(**one) for one in json.loads(text)["processes"]]
-    except (ValueError, TypeError, KeyError):
+        found = TypeAdapter(Health).validate_json(text)
+    except ValueError:
         raise InvalidInput(f"health: {path} is not the health file of a worker") from None
     now = time.monotonic()
-    return Health([one.seen_at(now) for one in found])
+    return Health([one.seen_at(now) for one in found.processes])
 
 
 class ProcessHealth:
@@ -82,7 +86,12 @@ def published(source: Source, file: Path | None, host: str, port: int | None) ->
         given = os.environ.pop("NOTIFY_SOCKET", "")  # which is not for programs that handlers start
         publishers: list[Callable[[Health], None]] = []
         if file is not None:
-            publishers.append(stack.enter_context(contextlib.closing(_ToFile(file))))
+            to_file = stack.enter_context(contextlib.closing(_ToFile(file)))
+            try:
+                to_file(Health(source()))
+            except OSError as error:
+                raise InvalidInput(f"health: can't be published: {what(error)}") from None
+            publishers.append(to_file)
         if given:
             publishers.append(stack.enter_context(contextlib.closing(_ToSystemd(given))))
         if publishers:
@@ -92,28 +101,28 @@ def published(source: Source, file: Path | None, host: str, port: int | None) ->
 
 @contextlib.contextmanager
 def _repeated(source: Source, publishers: Sequence[Callable[[Health], None]]) -> Iterator[None]:
-    ended, failed = threading.Event(), False
+    """One that fails keeps nothing from the others: systemd would end a worker whose disk is full."""
+    ended, failing = threading.Event(), set[Callable[..., Any]]()
 
-    def publish_all() -> None:
-        health = Health(source())
-        for publish in publishers:
-            publish(health)
+    def attempt(call: Callable[..., Any], *args: Any) -> Any:
+        try:
+            result = call(*args)
+        except (OSError, InvalidInput) as error:
+            if call not in failing:
+                log.warning("health not published", error=what(error))
+            failing.add(call)
+            return None
+        failing.discard(call)
+        return result
 
     def run() -> None:
-        nonlocal failed
-        while not ended.wait(_EACH_S):
-            try:
-                publish_all()
-                failed = False
-            except OSError as error:
-                if not failed:
-                    log.warning("health not published", error=what(error))
-                failed = True
+        while True:
+            if (reports := attempt(source)) is not None:
+                for publish in publishers:
+                    attempt(publish, Health(reports))
+            if ended.wait(_EACH_S):
+                return
 
-    try:
-        publish_all()
-    except OSError as error:
-        raise InvalidInput(f"health: can't be published: {what(error)}") from None
     thread = threading.Thread(target=run, name="streamdq-health", daemon=True)
     thread.start()
     try:
@@ -128,7 +137,7 @@ class _ToFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._new = path.with_name(f".{path.name}.{os.getpid()}")
+        self._new = path.parent / f".{path.name}.{os.getpid()}"
         self._written: int | None = None  # the inode
         self._is_shared = False
 
@@ -225,6 +234,15 @@ def _server(host: str, port: int, answer: type[BaseHTTPRequestHandler]) -> Threa
         allow_reuse_address = True
         daemon_threads = True
         block_on_close = False  # a caller that is slow to ask does not hold up the worker's end
+        callers: ClassVar[deque[socket.socket]] = deque(maxlen=_CALLERS)  # the last ones, most of which have ended
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            """Slow callers must not use up the worker's threads and descriptors: the oldest makes room."""
+            if len(self.callers) == _CALLERS:
+                with contextlib.suppress(OSError):  # it has ended
+                    self.callers[0].shutdown(socket.SHUT_RDWR)
+            self.callers.append(request)
+            super().process_request(request, client_address)
 
         def handle_error(self, *_: Any) -> None:
             """A caller has gone away."""

@@ -128,6 +128,10 @@ class Consumer:
         self._changed.set()
         return True
 
+    def look_again(self) -> None:
+        """``next`` returns soon if it waits: its limits are out of date."""
+        self._changed.set()
+
     async def join(self) -> None:
         """Makes this consumer known to its groups: before Redis 7.2 a blocked read does not do that."""
         await self._tell(arun(self._link, blocking.join(self._session, self.group, self.name, self._shards)))
@@ -147,7 +151,7 @@ class Consumer:
                 if held or self._changed.is_set() or time.monotonic() >= give_up:
                     self._changed.clear()
                     return held
-                if not self._active:
+                if not any(limits.get(shard.topic, _NONE).most > 0 for shard in self._active):
                     await self._wait(limits, give_up - time.monotonic())
             except GroupMissing:
                 await self._mend(self._served)

@@ -38,6 +38,7 @@ _ROUND_S = 0.05
 _LEAST_S = 0.001  # between two rounds, however many handlers are to be cancelled
 _MOST_TOUCHES = 200  # in one call
 _BACKOFF_S = 0.2
+_ABORT_S = 1.0  # for a handler in a process to see that its job was aborted, before the process is killed
 _CALLERS = f"{OWN_CODE}worker{os.sep}handlers.py:"  # below it, the user's calls begin
 
 
@@ -138,7 +139,8 @@ class Deadlines:
 
     def aborted(self, held: ClaimedJob) -> None:
         """Its job was aborted: an ``async def`` handler is cancelled, unless it goes on for others of its batch; a
-        ``def`` handler can see it. What has not started goes back: then Redis cancels it.
+        ``def`` handler can see it, also in a process, which is killed a second later. What has not started goes back:
+        then Redis cancels it.
         """
         if held.aborted or held.ended:
             return
@@ -146,11 +148,20 @@ class Deadlines:
         held.aborted = job.aborted = True
         for task, attempts in self.running.items():
             if held in attempts:
-                is_async = self._handlers[held.job.topic].is_async
-                if is_async and all(one.aborted or one.late or one.ended for one in attempts):
-                    task.cancel()
+                self._stop_aborted(task, held, attempts)
                 return
         self._ends.release(held)
+
+    def _stop_aborted(self, task: asyncio.Task[None], held: ClaimedJob, attempts: Sequence[ClaimedJob]) -> None:
+        if held.runs_in is not None:
+            held.runs_in.abort(held)
+        if not all(one.aborted or one.late or one.ended for one in attempts):
+            return
+        handler = self._handlers[held.job.topic]
+        if handler.is_async:
+            task.cancel()
+        elif handler.process:
+            self._loop.call_later(_ABORT_S, task.cancel)
 
     def _cut(self, task: asyncio.Task[None], held: list[ClaimedJob], now: float) -> None:
         self._note_calls(task, held)
@@ -162,7 +173,11 @@ class Deadlines:
 
     def _note_calls(self, task: asyncio.Task[None], held: Sequence[ClaimedJob]) -> None:
         """Where the handler is now: a cancelled thread raises nothing that tells, nor does a coroutine that goes on."""
-        thread = held[0].runs_in
+        thread, handler = held[0].runs_in, self._handlers[held[0].job.topic]
+        if handler.process:
+            for one in held:
+                one.was_in = [handler.defined_at]
+            return
         if thread is not None:
             calls = calls_of(thread.ident)
         elif asyncio.current_task(self._loop) is task:  # it blocks the event loop

@@ -41,6 +41,18 @@ class Handler:
     upcasts: Sequence[Upcast] = ()  # in their order
     takes_body: bool = True
     result_ms: int | None = None  # how long what it returns is kept
+    process: bool = False  # it is called in another process
+
+    @property
+    def bare(self) -> Handler:
+        """For another process, which only calls it."""
+        return replace(self, validate=_unchecked, upcasts=())
+
+    @property
+    def defined_at(self) -> str:
+        """As a call of it in another process is shown."""
+        code: Any = getattr(_code_of(self.function), "__code__", None)
+        return f"{code.co_filename}:{code.co_firstlineno} {code.co_qualname}" if code else ""
 
     def accept(self, job: Job) -> Any:
         """The function's argument, from a body that is encoded or has a version.
@@ -67,6 +79,10 @@ class Handler:
         if self.wants_job is None:
             return self.function(*bodies)
         return self.function(*bodies, **{self.wants_job: job})
+
+
+def _unchecked(body: bytes) -> Any:
+    raise NotImplementedError(body)
 
 
 class Upcast(NamedTuple):
@@ -109,6 +125,8 @@ def handler_of(
     version: int | None = None,
     expected: Any = Any,
     result_ms: int | None = None,
+    *,
+    process: bool = False,
 ) -> Handler:
     """Reads the function's signature: the first parameter is the body, one annotated RunningJob or named ``job`` the
     job. A function without a parameter for the body, such as that of a schedule, is called without it.
@@ -123,13 +141,15 @@ def handler_of(
     code = _code_of(function)
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         raise InvalidInput(f"handler {name}: is a generator function, so calling it runs nothing; take the `yield` out")
+    if process and inspect.iscoroutinefunction(code):
+        raise InvalidInput(f"handler {name}: process=True is for `def` handlers; another process awaits nothing")
     body_type, job_name, takes_body = _parameters_of(function, code, name)
     if batch is not None:
         body_type = _item_type(body_type, name, takes_body)
     validate = _validator(expected if body_type is Any else body_type, name)
     return Handler(
         topic, function, validate, inspect.iscoroutinefunction(code), job_name, batch, ttr_ms, retry, version,
-        takes_body=takes_body, result_ms=result_ms,
+        takes_body=takes_body, result_ms=result_ms, process=process,
     )  # fmt: skip
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from operator import attrgetter
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..job.job import ENCODED
 from ..operations.attempts.error_text import is_a, text_of
@@ -19,11 +20,15 @@ from ..threads import HandlerThreads, ThreadOf
 from .deadline import Deadlines
 from .ends import Ends
 from .handlers import Handler, called, completed, drop, run, run_keeping
-from .member import Member
+from .member import Member, Where
 from .middleware import Attempt, Middleware, listen, run_middleware
+from .pool import ProcessPool
 from .queues import HandlerQueues
-from .running_job import RunningJob, Services, begin_attempt
+from .running_job import RunningJob, Services, begin_attempt, may_start
 from .slots import Slots
+
+if TYPE_CHECKING:
+    from .process_pool import Children
 
 _IGNORES_CANCEL_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
 _is_elsewhere = attrgetter("job.is_elsewhere")
@@ -64,6 +69,8 @@ class Runner:
         self._middleware = middleware
         self._with_files = member.session.bodies.files is not None
         self._threads = HandlerThreads(slots.concurrency)
+        self._children: Children | None = None
+        self._killed: set[asyncio.Future[Any]] = set()  # calls whose process is about to end
         self._loop = asyncio.get_running_loop()
         self.use_context()
 
@@ -80,6 +87,39 @@ class Runner:
         """
         if self._with_files or not all(handler.is_async for handler in self._handlers.values()):
             self._threads.begin()
+
+    async def begin_processes(self, pool: ProcessPool, where: Where, changed: Callable[[], None]) -> None:
+        """For handlers that run in processes, if there are any. ``changed``: is called in the loop when there may be
+        another number of processes.
+
+        Raises:
+            InvalidInput, HandlerProcessDied: another process can't import such a handler.
+        """
+        handlers = [handler for handler in self._handlers.values() if handler.process]
+        if not handlers:
+            return
+        from .process_pool import Children  # few workers need it
+
+        of = Inside(self._member.namespace, self._member.group, self._handlers)
+
+        def notify() -> None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(changed)
+
+        self._children = Children(pool, self._slots.concurrency, handlers, where, of, self._services, notify)
+        await self._loop.run_in_executor(self._threads, self._children.begin)
+
+    def end_processes(self) -> None:
+        """Whatever has become of their calls."""
+        if self._children is not None:
+            self._children.close()
+
+    def process_room(self) -> int | None:
+        """How many more calls in processes can start at once; None: no handler has any."""
+        if self._children is None:
+            return None
+        topics = [*self._slots.topics_in_line(), *(held[0].job.topic for held in self._running.values())]
+        return max(0, self._children.ready - sum(self._handlers[topic].process for topic in topics))
 
     @property
     def idle(self) -> bool:
@@ -237,7 +277,14 @@ class Runner:
         self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any], returned: Returned | None
     ) -> BaseException | None:
         try:
-            result, error = await self._threaded(fit, called, _call, handler, fit, bodies)
+            if self._children is not None and handler.process:
+                keep_it = returned is not None
+                process = self._children.call_of(fit)
+                result, error = await self._threaded(
+                    fit, process.carry_out, handler, fit, bodies, keep_it, thread=process
+                )
+            else:
+                result, error = await self._threaded(fit, called, _call, handler, fit, bodies)
         except asyncio.CancelledError as cancelled:
             return cancelled
         keep = None if returned is None else returned.keep
@@ -252,8 +299,10 @@ class Runner:
 
         await self._threaded(held, called, fetch)
 
-    async def _threaded(self, held: list[ClaimedJob], *call: Any) -> tuple[Any, BaseException | None]:
-        thread = ThreadOf()
+    async def _threaded(
+        self, held: list[ClaimedJob], *call: Any, thread: ThreadOf | None = None
+    ) -> tuple[Any, BaseException | None]:
+        thread = thread or ThreadOf()
         future = self._threads.submit(thread.run, *call)
         running = asyncio.wrap_future(future, loop=self._loop)
         for one in held:
@@ -265,6 +314,9 @@ class Runner:
         except asyncio.CancelledError:
             # A call that no thread has begun never will; a thread can't be cancelled, and keeps its slot until it ends.
             if not running.done() and not future.cancel():
+                if thread.stop():
+                    self._killed.add(running)
+                    running.add_done_callback(self._killed.discard)
                 self._slots.busy += 1
                 running.add_done_callback(self._thread_ended)
                 self._deadlines.hung.add(running, thread, held[0].job)
@@ -297,6 +349,8 @@ class Runner:
             for task, held in [(each, one) for each in unfinished for one in self._running[each]]:
                 self._deadlines.hung.add_uncancellable(task, held.job)
                 self._ends.release(held)
+        if self._killed:
+            await asyncio.wait(self._killed, timeout=_IGNORES_CANCEL_S)
 
     def hurry(self) -> None:
         """Ends the grace period: running handlers are cancelled now."""
@@ -315,19 +369,10 @@ def _is_cut(held: ClaimedJob) -> bool:
 
 
 def _call(handler: Handler, fit: list[ClaimedJob], bodies: list[Any]) -> Any:
-    """Calls the handler, in the thread where it runs, with the jobs that may still start. This is checked at the last
-    moment, because the process may have been stopped since the claim: by now another worker may have the jobs, or they
-    were cancelled, or their topic was paused.
-    """
-    now, on_time = time.monotonic(), True
-    for one in fit:
-        one.begun = now < one.start_by
-        on_time = on_time and one.begun
-    if not on_time:
-        bodies = [body for one, body in zip(fit, bodies, strict=True) if one.begun]
-        fit = [one for one in fit if one.begun]
-        if not fit:
-            return None
+    """Calls the handler, in the thread where it runs, with the jobs that may still start."""
+    fit, bodies = may_start(fit, bodies)
+    if not fit:
+        return None
     if handler.batch is None:
         return handler.call(bodies[0], fit[0].job)
     return handler.call(bodies, [one.job for one in fit])

@@ -120,3 +120,18 @@ def end_attempt(held: ClaimedJob) -> None:
     """
     job: Any = held.job
     job._held = job._services = None
+
+
+def may_start(held: list[ClaimedJob], bodies: list[Any]) -> tuple[list[ClaimedJob], list[Any]]:
+    """The jobs that may still start, and their bodies; they have begun. This is checked at the last moment, because the
+    process may have been stopped since the claim: now another worker may have the jobs, or they were cancelled, or
+    their topic was paused.
+    """
+    now, on_time = time.monotonic(), True
+    for one in held:
+        one.begun = now < one.start_by
+        on_time = on_time and one.begun
+    if on_time:
+        return held, bodies
+    left = [(one, body) for one, body in zip(held, bodies, strict=True) if one.begun]
+    return [one for one, _ in left], [body for _, body in left]

@@ -42,6 +42,7 @@ from .hung import HungHandlers
 from .lifespan import shut_down, start, until
 from .member import Member, Where
 from .middleware import Middleware
+from .pool import ProcessPool
 from .queues import HandlerQueues
 from .reports import DeadLetterNotices, Reports
 from .runner import Runner
@@ -79,6 +80,7 @@ class WorkerConfig:
     declared: Sequence[Declared]
     prune: bool
     show_errors: bool
+    pool: ProcessPool
 
 
 Burst = bool | Literal["due"]
@@ -182,6 +184,7 @@ class WorkerRun:
         return install(self._on_signal)
 
     async def _close(self) -> None:
+        self._runner.end_processes()
         self._heartbeats.close()
         self._hung.close()
         self._health.close()
@@ -263,6 +266,7 @@ class WorkerRun:
             await self._schedules.prune(self.handlers.named)
         await self._look_for_topics()
         self._runner.begin()
+        await self._runner.begin_processes(self._config.pool, self._config.where, self._more_room)
         await self._heartbeats.begin(self.link)
         self.begun = True
         self._health.state = "ready"
@@ -337,7 +341,20 @@ class WorkerRun:
         most, at_once = self._slots.room(ahead=not self.consumer.contended)
         if most == 0 or self._sender.unsent >= _MOST_UNSENT:
             return {}
-        return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
+        limits = {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
+        ready = self._runner.process_room()
+        if ready is None:
+            return limits
+        for name, handler in self.handlers.items():
+            if handler.process:
+                least = min(ready, at_once)
+                limits[name] = _limit(least, least, handler.batch or 1)
+        return {name: limit for name, limit in limits.items() if limit.most > 0}
+
+    def _more_room(self) -> None:
+        """There may be, for handlers in processes: a claim that waits for other topics begins anew."""
+        self._slots.freed.set()
+        self.consumer.look_again()
 
     async def _no_room(self) -> list[ClaimedJob]:
         """Waits until there is room. Entries that a read returns meanwhile go back, for workers that have room."""

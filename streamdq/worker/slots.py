@@ -52,6 +52,10 @@ class Slots:
         """The jobs that wait. Any thread may ask."""
         return [held for _, jobs in list(self._waiting) for held in jobs]
 
+    def topics_in_line(self) -> list[str]:
+        """The topic of each call that waits."""
+        return [jobs[0].job.topic for _, jobs in self._waiting]
+
     # -- how many may be claimed
 
     def room(self, *, ahead: bool) -> tuple[int, int]:

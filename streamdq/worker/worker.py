@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import ContextVar
@@ -37,6 +38,7 @@ from .handlers import Handler, Handlers, Upcast, check, handler_of, upcast_of, w
 from .hung import EXIT_HUNG
 from .member import Where
 from .middleware import Middleware
+from .pool import ProcessPool
 from .serving import Burst, Hooks, WorkerConfig, WorkerRun
 from .topic_scheduler import scheduler_of
 
@@ -63,6 +65,7 @@ class Worker(Generic[S]):
     worker also runs a mover; one mover per namespace is active. ``prune``: at its start, the worker removes schedules
     of its handlers' topics that other workers' code declared and its own does not. ``show_errors``: logs what handlers
     raise with message and traceback, a retry as a warning, a dead letter as an error; False: only class and place.
+    ``pool``: the processes of handlers with ``process=True``.
 
     Where slots are scarce, topics with ready jobs take turns. ``topics``: they share the starts by these weights,
     ``{"pay": 10, "mail": 1}``; a topic that is not named has weight 1. ``priority``: a topic's jobs start only if no
@@ -82,6 +85,7 @@ class Worker(Generic[S]):
         priority: Sequence[str] | None = None,
         prune: bool = False,
         show_errors: bool = True,
+        pool: ProcessPool | None = None,
         credential_provider: CredentialProvider | None = None,
         settings: Settings | None = None,
         clock: RedisClock | None = None,
@@ -99,6 +103,7 @@ class Worker(Generic[S]):
         self._state: S | _Unset = _Unset()
         self.namespace = self._settings.namespace if namespace is None else namespace
         self._clock = clock
+        self._pool = pool or ProcessPool()
         self._codec = codec
         self._handlers: dict[str, Handler] = {}
         self._upcasts: dict[str, dict[int, Upcast]] = {}
@@ -118,6 +123,7 @@ class Worker(Generic[S]):
         batch: int | None = None,
         version: int | None = None,
         result: Duration | None = None,
+        process: bool = False,
     ) -> Callable[[F], F]: ...
 
     @overload
@@ -129,6 +135,7 @@ class Worker(Generic[S]):
         retry: RetryInput | None = None,
         batch: None = None,
         result: Duration | None = None,
+        process: bool = False,
     ) -> Callable[[Callable[Concatenate[B, P], R]], Callable[Concatenate[B, P], R]]: ...
 
     @overload
@@ -140,6 +147,7 @@ class Worker(Generic[S]):
         retry: RetryInput | None = None,
         batch: int,
         result: Duration | None = None,
+        process: bool = False,
     ) -> Callable[[Callable[Concatenate[list[B], P], R]], Callable[Concatenate[list[B], P], R]]: ...
 
     @suggesting
@@ -152,13 +160,15 @@ class Worker(Generic[S]):
         batch: int | None = None,
         version: int | None = None,
         result: Duration | None = None,
+        process: bool = False,
     ) -> Callable[[Any], Any]:
         """Registers a function for a topic. ``ttr`` and ``retry`` become this group's settings of the topic; a job's
         own settings override them. ``batch``: the function gets lists of up to this many jobs that are due together.
         ``version``: of the newest body that it takes; a job with a newer one is handed back, for a newer release of the
         worker. None: the newest ``upcast``'s; without any, it takes whatever comes. ``result``: for how long what it
-        returns is kept for ``Queue.result``, as JSON; 0: no longer. None: as the topic has it for this group. What is
-        not given, a Topic says.
+        returns is kept for ``Queue.result``, as JSON; 0: no longer. None: as the topic has it for this group.
+        ``process``: for a ``def`` function that computes: each call runs in one of the worker's processes (``pool``).
+        What is not given, a Topic says.
 
         Raises:
             InvalidInput: the topic has a handler already, or the function's signature can't be served.
@@ -176,7 +186,9 @@ class Worker(Generic[S]):
         def register(function: F) -> F:
             if name in self._implied and self._handlers[name].function is not function:
                 raise InvalidInput(f"topic {name!r} has a handler already; one function per topic and worker")
-            self._handlers[name] = handler_of(name, function, batch, ttr_ms, schedule, takes, expected, result_ms)
+            self._handlers[name] = handler_of(
+                name, function, batch, ttr_ms, schedule, takes, expected, result_ms, process=process
+            )
             self._implied.discard(name)
             return function
 
@@ -402,7 +414,15 @@ def _what_it_says(
 
 
 def _refuse_at_import(call: str) -> None:
-    """It would serve while the command line waits for the module to be imported, and for ever."""
+    """It would serve while the command line waits for the module to be imported, and for ever; or in a process that
+    imports the module for its handlers.
+    """
+    if "multiprocessing" in sys.modules and getattr(
+        sys.modules["multiprocessing"].current_process(), "_inheriting", False
+    ):
+        raise InvalidInput(
+            f"worker: {call} runs while a process imports its module; put it under if __name__ == '__main__':"
+        )
     if target := importing.get():
         rule = "put that under if __name__ == '__main__':"
         raise InvalidInput(f"worker: {target} calls {call} while `streamdq worker` imports it; {rule}")
@@ -422,6 +442,7 @@ def config_of(worker: Worker) -> WorkerConfig:
         concurrency=worker.concurrency, scheduler=scheduler_of(worker._weights, worker._priority),
         handlers=Handlers(with_upcasts(worker._handlers, worker._upcasts), worker._every), hooks=worker._hooks,
         declared=list(worker._declared.values()), prune=worker.prune, show_errors=worker.show_errors,
+        pool=worker._pool,
     )  # fmt: skip
 
 

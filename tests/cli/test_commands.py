@@ -109,6 +109,18 @@ def test_a_job_that_waits_for_others(run: Run, queue: Queue) -> None:
     assert (unknown.code, "'unknown' is not in topic 't'" in unknown.err) == (1, True)
 
 
+def test_get_shows_the_ttr_and_retries_that_apply(run: Run, queue: Queue) -> None:
+    queue.configure("t", groups=["default", "audit"], ttr="30s", retry="1s 2s")
+    queue.enqueue("t", id="x")
+    queue.enqueue("t", id="own", ttr="7s", retry="none")
+
+    def shown(id: str) -> list[str]:
+        return [" ".join(line.split()) for line in run("get", "t", id).out.splitlines()]
+
+    assert {"ttr 30s", "retry 1s 2s"} <= set(shown("x"))
+    assert {"ttr 7s", "retry none"} <= set(shown("own"))
+
+
 def test_get_of_no_job_is_a_no(run: Run) -> None:
     assert run("get", "t", "x").code == 1
     result = run("get", "t", "x", "--json")

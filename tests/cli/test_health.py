@@ -82,10 +82,12 @@ def test_it_runs_new_code_after_a_change_and_waits_while_the_code_is_broken(
 ) -> None:
     pytest.importorskip("watchfiles")
     with Queue(server.url) as queue:
-        process = start("--url", server.url, "worker", "shop:worker", "--reload", stderr=subprocess.DEVNULL)
+        process = start("--url", server.url, "worker", "shop:worker", "--reload")
         queue.enqueue("t", {})
         until((tmp_path / "ran-first").exists, "the first code")
         module.write_text("broken")
+        assert process.stderr
+        next(line for line in process.stderr if "waiting for a change of its code" in line)
         module.write_text(WORKER.format("second"))
 
         def second_code_runs() -> bool:
@@ -96,6 +98,26 @@ def test_it_runs_new_code_after_a_change_and_waits_while_the_code_is_broken(
         process.terminate()
         process.communicate(timeout=HANG_S)
         assert process.returncode == 0
+
+
+def test_a_second_signal_ends_what_is_reloaded_though_its_shutdown_hangs(
+    server: Server, start: Start, tmp_path: Path, module: Path
+) -> None:
+    pytest.importorskip("watchfiles")
+    hangs = "\n@worker.on_shutdown\nasync def hang() -> None:\n    open('hangs', 'w').close()\n    import asyncio\n"
+    module.write_text(WORKER.format("first") + hangs + "    await asyncio.Event().wait()\n")
+    with Queue(server.url) as queue:
+        process = start("--url", server.url, "worker", "shop:worker", "--reload", stderr=subprocess.DEVNULL)
+        queue.enqueue("t", {})
+        until((tmp_path / "ran-first").exists, "the worker")
+        process.terminate()
+        until((tmp_path / "hangs").exists, "its shutdown")
+
+        def has_ended() -> bool:
+            process.terminate()
+            return process.poll() is not None
+
+        until(has_ended, "the end")
 
 
 def test_reload_is_for_one_process(run: Run) -> None:

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 import structlog
+from rich.console import Console
 
-from streamdq import NewJob, Queue
+from streamdq import Job, NewJob, Queue
+from streamdq.config import GroupSettings, TopicSettings
+from streamdq.job.retry import DEFAULT_RETRY
 from streamdq.process.logs import configure, visible, visible_json
+from streamdq.terminal import job_view
 from tests.cli.conftest import Run
 from tests.waiting import HANG_S
 
@@ -28,6 +32,15 @@ def test_what_is_shown_instead() -> None:
         == r"a\x9bb\u202ec\x1b[0m\ud800 ä 漢 " + "\U0001f600\n\t"
     )
     assert visible_json('{"ä":"\x9b\u202e"}') == '{"ä":"\\u009b\\u202e"}'
+
+
+def test_groups_with_values_of_their_own_are_named() -> None:
+    settings = TopicSettings(ttr_ms=5000, groups={"a": GroupSettings(ttr_ms=7), "b": GroupSettings()})
+    screen = Console(file=io.StringIO(), width=200)
+    screen.print(job_view(Job("t", "j", b"1", 0, 0), settings))
+    lines = [" ".join(line.split()) for line in screen.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    assert "ttr 7ms (a); 5s (b)" in lines
+    assert f"retry {DEFAULT_RETRY}" in lines
 
 
 def test_no_command_lets_a_control_character_through(run: Run, queue: Queue, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ worker = Worker()
 @worker.handler("order.close")
 async def close(order: dict) -> None: ...
 """
-EXTRAS = "uvloop"
+EXTRAS = "cli,uvloop"
 WORKER = "streamdq worker shop.jobs:worker --processes 2 --metrics-port 9102"
 GOING = [
     "streamdq mover",

@@ -32,6 +32,7 @@ from tests.waiting import HANG_S, until
 
 DOCS = ROOT / "docs"
 PRINTED = {
+    "abort": ["None\ncancelled"],
     "archive": [],
     "bodies": [],
     "body-versions": [],
@@ -86,6 +87,7 @@ ELSEWHERE = {
     "README": "tests/redis/test_readme.py",
     "analytics": "tests/spark/test_command.py",
     "callbacks": "tests/callback/test_example.py",
+    "cpu-bound": "tests/redis/test_process_handlers.py",
     "managed": "tests/redis/test_credentials.py",
     "extending": "tests/unit/test_extensions.py",
     "outbox": "tests/outbox/test_docs.py",

@@ -106,7 +106,7 @@ def test_prose_of_code_is_comments_docstrings_and_names_of_tests() -> None:
 
 
 def test_the_first_pages_are_short() -> None:
-    """The README is a screen and a half of a terminal, its example twelve lines; changes are what users must know."""
+    """The README's example is twelve lines, architecture two pages; changes are what users must know."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.+?)```", readme, re.DOTALL)
     assert len(readme.splitlines()) <= 75
@@ -115,3 +115,5 @@ def test_the_first_pages_are_short() -> None:
         r"^## \[(.+?)\].*\n((?:(?!## ).*\n)+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert {version: len(text.splitlines()) for version, text in changes if len(text.splitlines()) > 80} == {}
+    (architecture,) = (page for page in pages() if page.path == "docs/architecture.md")
+    assert architecture.words <= 1200

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.test_pages import page
 
 ANSWERS = {
-    "abort": "handlers#abort-a-running-job",
+    "abort": "abort#abort-a-running-job",
     "acks_late": "glossary#words-from-other-queues",
     "audit log": "faq#is-there-an-audit-log-of-what-operators-did",
     "autoscale": "faq#does-it-autoscale",
@@ -46,7 +46,7 @@ ANSWERS = {
     "jitter": "faq#is-there-exponential-backoff-or-jitter",
     "Kafka": "when-not#very-high-rates",
     "kill": "faq#can-i-cancel-abort-or-kill-a-running-job",
-    "memory": "redis#memory",
+    "memory": "faq#how-much-memory-does-a-job-take",
     "multi-tenant": "faq#how-do-i-make-it-multi-tenant",
     "OAuth": "faq#is-there-sso-oauth-or-ldap-for-the-operations-page",
     "payload": "glossary#words-from-other-queues",
@@ -56,7 +56,7 @@ ANSWERS = {
     "prefetch": "glossary#words-from-other-queues",
     "permissions": "faq#who-may-see-retry-or-purge-jobs",
     "priority": "faq#can-a-job-have-a-priority",
-    "progress": "handlers#report-progress",
+    "progress": "abort#report-progress",
     "RabbitMQ": "faq#can-i-use-rabbitmq-sqs-kafka-or-postgresql-instead",
     "rate": "faq#can-i-limit-the-rate",
     "redrive": "glossary#words-from-other-queues",

@@ -36,6 +36,13 @@ def test_the_chart_runs_this_version() -> None:
     assert (chart["version"], chart["appVersion"]) == (as_semver(__version__), __version__)
 
 
+def test_the_image_has_the_chart_s_tag() -> None:
+    """1.0.0rc1 is no semantic version, and of one that is none the action would make no tag."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    (tags,) = [step["with"]["tags"] for step in jobs["image"]["steps"] if step.get("id") == "meta"]
+    assert "type=pep440,pattern={{version}}" in tags.splitlines()
+
+
 def test_the_client_was_made_of_this_version() -> None:
     package, lock, api = (
         json.loads((CLIENT / name).read_text()) for name in ("package.json", "package-lock.json", "openapi.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,8 +16,9 @@ from redis.credentials import CredentialProvider, StreamingCredentialProvider
 
 from streamdq import AsyncQueue, Queue, Worker
 from streamdq.cli import app as cli
+from streamdq.codec.offload import Offload
 from streamdq.errors import AuthenticationFailed, InvalidInput, ServerUnavailable
-from streamdq.link import credentials
+from streamdq.link import connection, credentials
 from tests.conftest import BINARIES
 from tests.docs.reader import blocks
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
@@ -33,14 +35,14 @@ class Vault(CredentialProvider):
     def __init__(self, servers: Sequence[redis.Redis]) -> None:
         self.password = ""
         self.asked = 0
-        self.fails = False
+        self.failure: Exception | None = None
         self._servers = servers
         self.change("first")
 
     def get_credentials(self) -> tuple[str, str]:
         self.asked += 1
-        if self.fails:
-            raise LookupError("the vault is closed")
+        if self.failure is not None:
+            raise self.failure
         return USER, self.password
 
     def change(self, password: str) -> None:
@@ -127,11 +129,15 @@ def test_a_password_that_stays_wrong(redis_server: Server, vault: Vault) -> None
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_provider_that_fails_from_the_start(redis_server: Server, vault: Vault) -> None:
+@pytest.mark.parametrize("failure", [LookupError("the vault is closed"), FileNotFoundError("no such file")])
+def test_a_provider_that_fails_from_the_start(redis_server: Server, vault: Vault, failure: Exception) -> None:
     with Queue(redis_server.url, credential_provider=vault, settings=Space.quick()) as queue:
-        vault.fails = True
-        with pytest.raises(ServerUnavailable, match="the credential provider failed: LookupError: the vault is closed"):
+        vault.failure = failure
+        with pytest.raises(ServerUnavailable) as caught:
             queue.stats()
+    said = f"the credential provider failed: {type(failure).__name__}: {failure}; nothing was sent to Redis at redis://"
+    assert str(caught.value).startswith(said)
+    assert vault.asked > 1, "it is asked again: the secret may be mounted a moment later"
 
 
 def test_connections_log_in_again_and_with_the_last_password_while_the_provider_fails(
@@ -141,11 +147,37 @@ def test_connections_log_in_again_and_with_the_last_password_while_the_provider_
     with Queue(redis_server.url, NAMESPACE, credential_provider=vault) as queue:
         queue.stats()
         asked = vault.asked
-        vault.fails = True
+        vault.failure = LookupError("the vault is closed")
         queue.stats()
         queue.stats()
         assert vault.asked > asked + 1
     assert caplog.text.count("credential provider failed; the last credentials are used") == 1
+
+
+async def test_a_storage_that_hangs_keeps_nobody_from_logging_in(
+    redis_server: Server, vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_WORK_THREADS", 1)
+    loop, hangs, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    def hang(*_: object) -> None:
+        loop.call_soon_threadsafe(hangs.set)
+        goes_on.wait()
+
+    monkeypatch.setattr(Offload, "encode", hang)
+    settings = SETTINGS.model_copy(
+        update={"codec": "offload", "offload": f"file://{tmp_path}", "offload_over_bytes": 1000}
+    )
+    async with AsyncQueue(redis_server.url, NAMESPACE, credential_provider=vault, settings=settings) as queue:
+        hanging = asyncio.ensure_future(queue.enqueue("t", "x" * 2000))
+        try:
+            await hangs.wait()
+            vault.change("second")
+            await queue.stats()
+            hanging.cancel()
+            await asyncio.wait([hanging])
+        finally:
+            goes_on.set()
 
 
 async def test_news_of_a_provider_replace_all_connections(redis_server: Server) -> None:

@@ -273,7 +273,7 @@ def test_what_another_client_has_written(kept: Space, redis_server: Server, payl
 
 def test_a_topic_that_keeps_none_says_how(space: Space) -> None:
     space.queue.enqueue("t", 1, id="j")
-    with pytest.raises(NoResult, match=r'topic \'t\' keeps no results; .*result="1d"'):
+    with pytest.raises(NoResult, match=r'result="1d".*`streamdq topic configure t --result 1d`'):
         wait(space, "j")
     with space.queue.take("t") as claim:
         assert claim

@@ -14,6 +14,7 @@ from pyspark.sql.types import TimestampType
 
 from streamdq_spark.events import EVENTS
 from streamdq_spark.session import pandas_unnoticed
+from streamdq_spark.table_files import DAY, FROM_DAY
 from tests.spark.plain import Happened, Table
 
 TIMES = {"created", "due", "moved", "started", "finished"}
@@ -35,9 +36,9 @@ def collected(table: DataFrame) -> Table:
 
 
 def written(table: Path) -> pa.Table:
-    """What is in a table's files, which Spark needs many times as long to read; without the days in their names."""
-    files = sorted(table.rglob("*.parquet"))
-    return pa.concat_tables([pq.ParquetFile(file).read() for file in files])
+    """What is in a table's files, without the days that say of which run a row is."""
+    rows = pa.concat_tables([pq.ParquetFile(file).read() for file in sorted(table.rglob("*.parquet"))])
+    return rows.drop_columns([name for name in (DAY, FROM_DAY) if name in rows.column_names])
 
 
 def rows_of(table: pa.Table) -> Table:

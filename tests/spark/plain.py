@@ -804,7 +804,8 @@ def capacity(
     last = max(e.finished for e in log)
     tried = [e for e in log if e.event in ENDED and (hour_of(last) - hour_of(e.finished)) // WEEK < 2]
     of_queue = by(tried, lambda e: (e.topic, e.group))
-    arrivals = {queue: _arrivals(rows, slo, objective, Clock(tz)) for queue, rows in of_queue.items()}
+    whole_days = by([e for e in log if e.event in ENDED], lambda e: (e.topic, e.group))
+    arrivals = {queue: _arrivals(whole_days[queue], last, slo, objective, Clock(tz)) for queue in of_queue}
     pools = _pools({queue: seen for queue, seen in arrivals.items() if seen})
     ahead = {} if waiting is None else _ahead(log)
     table = []
@@ -833,31 +834,36 @@ def capacity(
 class Arrivals:
     """When a queue's attempts were ready, who ran them, and how long they took."""
 
-    def __init__(self, tried: Log, slo: int, objective: float, clock: "Clock") -> None:
+    def __init__(self, tried: Log, last: int, slo: int, objective: float, clock: "Clock") -> None:
         self.consumers: set[str] = set()
-        self._objective, self._clock = objective, clock
+        self._objective, self._clock, self._last = objective, clock, last
         needed: list[tuple[int, float]] = []
         for own in by(tried, lambda e: e.finished // DAY).values():
             if mean_ms := _mean_ms(own):
                 needed += self._needed(own, mean_ms, max(mean_ms, slo))
         self.known = bool(needed)
-        self.mean_ms = _mean_ms(tried) or 0.0
+        self.mean_ms = _mean_ms([e for e in tried if self._is_recent(e)]) or 0.0
         self._window = max(self.mean_ms, slo)
         self._of_hour = by(needed, lambda one: self._shown(one[0]))
         self._at_once = {
             shown: quantile([slots for _, slots in own], objective) for shown, own in self._of_hour.items()
         }
 
+    def _is_recent(self, e: Happened) -> bool:
+        return (hour_of(self._last) - hour_of(e.finished)) // WEEK < 2
+
     def _needed(self, tried: Log, mean_ms: float, window: float) -> Iterator[tuple[int, float]]:
         """Of a day: when each was ready, and how many slots those took that were ready within the window."""
-        moments = []
+        moments, recent = [], []
         for e in tried:
             ready = max((at for at in (e.moved, e.due) if at is not None), default=e.started)
             if ready is not None:
                 moments.append(ready)
-                self.consumers |= {e.consumer} - {None}  # type: ignore[arg-type]
+                if self._is_recent(e):
+                    recent.append(ready)
+                    self.consumers |= {e.consumer} - {None}  # type: ignore[arg-type]
         in_tenths = Counter(math.floor(at * 10 / window) for at in moments)
-        for at in moments:
+        for at in recent:
             yield at, sum(in_tenths[math.floor(at * 10 / window) - k] for k in range(10)) * mean_ms / window
 
     def _shown(self, at: int) -> int:
@@ -882,18 +888,18 @@ def _mean_ms(tried: Log) -> float | None:
     return max(1.0, sum(took) / len(took)) if took else None
 
 
-def _arrivals(tried: Log, slo: int, objective: float, clock: "Clock") -> Arrivals | None:
-    found = Arrivals(tried, slo, objective, clock)
+def _arrivals(tried: Log, last: int, slo: int, objective: float, clock: "Clock") -> Arrivals | None:
+    found = Arrivals(tried, last, slo, objective, clock)
     return found if found.known else None
 
 
 def _ahead(log: Log) -> dict[str, list[int]]:
     """By topic: how long before its due time it was known that each attempt would be due."""
-    since = max(e.finished for e in log) - 2 * WEEK
-    own = [e for e in log if e.event in ENDED and e.finished > since]
+    last = hour_of(max(e.finished for e in log))
+    own = [e for e in log if e.event in ENDED and hour_of(e.finished) > last - 2 * WEEK]
     first = [e for e in own if e.attempt <= 1 and e.due is not None and e.created is not None]
     known = [(e.topic, (e.due or 0) - (e.created or 0)) for e in first]
-    known += [(e.topic, wait) for e, wait, _ in _retried(log) if e.finished > since]
+    known += [(e.topic, wait) for e, wait, _ in _retried(log) if hour_of(e.finished) > last - 2 * WEEK]
     return {topic: [ms for _, ms in rows] for topic, rows in by(known, lambda one: one[0]).items()}
 
 
@@ -1158,7 +1164,7 @@ def error_classes(log: Log) -> Table:
                 {
                     "topic": topic, "group": group, "error": error, "failed": len(own),
                     "first": min(e.finished for e in own), "last": max(e.finished for e in own),
-                    "last_id": max(own, key=lambda e: (e.finished, order(e))).id, "hosts": len(hosts.keys() - {None}),
+                    "last_id": max(own, key=lambda e: (e.finished, e.id)).id, "hosts": len(hosts.keys() - {None}),
                     "host": host, "of_host": most / len(own), "before": values[0], "now": values[1],
                     "p": _p(hits) if seen else None,
                 }

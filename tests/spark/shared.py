@@ -17,7 +17,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from streamdq_spark.session import SMALL, session
+from streamdq_spark.session import session, settings_for
 
 GIVEN_UP_S = 1200
 """When a test is, and what it has started. On a busy machine Spark needs minutes for what it does in seconds."""
@@ -29,7 +29,7 @@ class SharedSpark:
     """Starts Spark when it is first asked for. ``leave``: more options of Java."""
 
     def __init__(self, leave: str = "") -> None:
-        self._settings = {**SMALL, _JAVA_OPTIONS: f"{SMALL[_JAVA_OPTIONS]} {leave}"}
+        self._settings = {**settings_for(1), _JAVA_OPTIONS: leave}
         self._running = ExitStack()
         self._session: SparkSession | None = None
         self._in_doubt = False

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.manifest import MANIFEST, Manifest
-from streamdq.dump.open_folder import open_folder
 from streamdq.errors import HistoryUnreadable
 from streamdq.store.history.rows import VERSION_KEY
 from streamdq_spark.analysis import analyze, plan
@@ -21,8 +20,8 @@ from streamdq_spark.engines.spark import Spark
 from streamdq_spark.errors import BadDump
 from streamdq_spark.events import read_events
 from streamdq_spark.session import FEW_EVENTS
-from streamdq_spark.tables import read_table
 from tests.spark.dumps import days_of, write_dump, write_file, write_manifest
+from tests.spark.frames import written
 
 EVENTS_EACH, FILES = 10, 10
 
@@ -200,8 +199,7 @@ def test_numbers_are_those_of_the_good_files(spark: SparkSession, dump: Path, tm
     summary = analyze(Spark(spark), plan(str(dump), str(out), quarantine=True), questions=COUNT)
     assert (summary.events, summary.files, len(summary.quarantined)) == (EVENTS_EACH - 1, FILES - 1, 1)
     good = days_of(1, EVENTS_EACH)[1:]
-    rows = read_table(spark, open_folder(str(out)), "throughput").collect()
-    assert sum(row.done for row in rows) == sum(row["event"] == "done" for row in good)
+    assert sum(written(out / "throughput")["done"].to_pylist()) == sum(row["event"] == "done" for row in good)
     assert "schema version '9'" in (out / "analysis.json").read_text()
 
 

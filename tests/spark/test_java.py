@@ -109,8 +109,8 @@ def test_spark_runs_on_the_wheel_s_java(tmp_path: Path) -> None:
     for name in ("bash", "sh", "dirname", "ps", "env"):
         (needed / name).symlink_to(f"/usr/bin/{name}")
     program = (
-        "from streamdq_spark.session import SMALL, session\n"
-        "with session('local[1]', settings=SMALL) as spark:\n"
+        "from streamdq_spark.session import session, settings_for\n"
+        "with session('local[1]', settings=settings_for(1)) as spark:\n"
         "    (java,) = spark.sql(\"select reflect('java.lang.System', 'getProperty', 'java.home')\").first()\n"
         "    print(spark.range(1000).selectExpr('sum(id)').first()[0], java)\n"
     )

@@ -225,7 +225,7 @@ def happen(queue: Queue, url: str, first: int, count: int = 30) -> None:
 KILLED = """
 import os, signal, sys
 from streamdq_spark import live
-from streamdq_spark.session import SMALL, session
+from streamdq_spark.session import session, settings_for
 url, folder, step, nth = sys.argv[1:]
 add, seen = live._add, 0
 
@@ -243,7 +243,7 @@ def tell(found):
     print(found.batch, flush=True)
 
 live._add = then_killed
-with session("local[1]", settings=SMALL) as spark:
+with session("local[1]", settings=settings_for(1)) as spark:
     live.follow(spark, folder, url, None, every_ms=10, tell=tell)
 """
 

@@ -20,9 +20,8 @@ from streamdq_spark.engines.spark import Spark
 from streamdq_spark.errors import AnalysisError, BadDump
 from streamdq_spark.events import read_events
 from streamdq_spark.report import write_report
-from streamdq_spark.tables import read_table
 from tests.dumps import fill
-from tests.spark.frames import collected
+from tests.spark.frames import written
 
 if TYPE_CHECKING:
     from tests.s3 import Bucket
@@ -70,8 +69,7 @@ def test_what_both_know_is_read_and_written_there(spark: SparkSession, mounted: 
     summary = analyze(Spark(spark), plan(source, target), questions=ONE)
     assert (summary.events, summary.files, summary.unlisted) == (18, 2, 0)
     assert analyze(Spark(spark), plan(source, target), questions=ONE) == summary
-    rows = collected(read_table(spark, open_folder(target), "throughput"))
-    assert [row["done"] for row in rows] == [9, 9]
+    assert written(tmp_path / "mounted" / "out" / "throughput")["done"].to_pylist() == [9, 9]
     assert (tmp_path / "mounted" / "out" / "analysis.json").exists()
     write_report(open_folder(target), summary, tmp_path / "report.html")
     assert "18" in (tmp_path / "report.html").read_text()

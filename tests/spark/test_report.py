@@ -178,40 +178,23 @@ def test_long_times_are_drawn_coarsely(days: int, unit: str) -> None:
 
 
 def test_tables_are_read_for_the_days_of_the_report(tmp_path: Path) -> None:
-    for day in ("2026-01-05", "2026-01-06", "2026-01-07"):
-        folder = tmp_path / "retries" / f"dt={day}"
-        folder.mkdir(parents=True)
-        pq.write_table(pa.table({"topic": [day]}), folder / "part-0.parquet")
-        (folder / ".part-0.parquet.crc").write_bytes(b"x")
+    folder = tmp_path / "throughput" / "quarter=2026Q1"
+    folder.mkdir(parents=True)
+    days = ["2026-01-05", "2026-01-06", "2026-01-07"]
+    pq.write_table(pa.table({"topic": days, "dt": days}), folder / "rows.parquet")
+    (folder / "_rows.parquet.tmp").write_bytes(b"PAR1")  # of a write that was killed
     tables = load_tables(LocalFolder(tmp_path), TABLES, date(2026, 1, 6), date(2026, 1, 7))
-    assert [row["topic"] for row in tables["retries"]] == ["2026-01-06", "2026-01-07"]
-    assert "workers" not in tables
-
-
-def test_what_a_killed_write_left_is_no_part_of_a_table(tmp_path: Path) -> None:
-    """It would count twice, once the analysis has run again; and what was half written can't be read."""
-    rows, day = pa.Table.from_pylist(tables_of([done("t", AT)])["retries"]), "dt=2026-01-05"
-    for name in ("", "_temporary/0/task_1/", ".spark-staging-7d5c/"):
-        folder = tmp_path / "retries" / name / day
-        folder.mkdir(parents=True)
-        pq.write_table(rows, folder / "part-0.parquet")
-    half = tmp_path / "retries" / day / "_temporary" / "0" / "part-1.parquet"
-    half.parent.mkdir(parents=True)
-    half.write_bytes(b"PAR1")
-    (tmp_path / "workers" / ".spark-staging-7d5c" / day).mkdir(parents=True)
-    (tmp_path / "workers" / ".spark-staging-7d5c" / day / "part-0.parquet").write_bytes(b"PAR1")
-    tables = load_tables(LocalFolder(tmp_path), TABLES, date(2026, 1, 5), date(2026, 1, 5))
-    assert len(tables["retries"]) == len(rows)
-    assert "workers" not in tables
+    assert tables == {"throughput": [{"topic": "2026-01-06"}, {"topic": "2026-01-07"}]}
 
 
 def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None:
-    for table in ("throughput", "retries"):
-        for day in ("2026-01-05", "2026-01-06"):
-            folder = tmp_path / table / f"dt={day}"
-            folder.mkdir(parents=True)
-            pq.write_table(pa.Table.from_pylist(tables_of([done("t", AT)])[table]), folder / "part-0.parquet")
-    summary = Summary(date(2026, 1, 5), date(2026, 1, 6), 1, 1, 0, 0, 0, [], {"throughput": 2})
+    days = date(2026, 1, 5), date(2026, 1, 6)
+    for name in ("throughput", "retries"):
+        folder = tmp_path / name / "quarter=2026Q1"
+        folder.mkdir(parents=True)
+        rows = pa.Table.from_pylist(tables_of([done("t", AT)])[name]).append_column("dt", pa.array(["2026-01-05"]))
+        pq.write_table(rows, folder / "rows.parquet")
+    summary = Summary(*days, 1, 1, 0, 0, 0, [], {"throughput": 1})
     write_report(LocalFolder(tmp_path), summary, tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text()
     assert 'id="throughput"' in html

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from streamdq_spark.session import SETTINGS, SMALL, _started_processes_write_to
+from streamdq_spark.session import SETTINGS, _started_processes_write_to, settings_for
 from tests.spark.shared import GIVEN_UP_S
 
 TWICE = """
 import sys
 from streamdq.errors import InvalidInput
-from streamdq_spark.session import SMALL, session
+from streamdq_spark.session import session, settings_for
 
-with session("local[1]", settings=SMALL) as spark:
+with session("local[1]", settings=settings_for(1)) as spark:
     print(spark.range(10).count(), spark.conf.get("spark.sql.adaptive.enabled"))
 with session("local[1]") as spark:
     print(spark.range(20).count(), spark.conf.get("spark.sql.adaptive.enabled"))
@@ -32,7 +32,7 @@ except InvalidInput as error:
 
 def test_it_has_the_settings_that_the_analysis_needs(spark: SparkSession) -> None:
     assert {key: spark.conf.get(key) for key in SETTINGS} == SETTINGS
-    of_small = {key: value for key, value in SMALL.items() if key.startswith("spark.sql.")}
+    of_small = {key: value for key, value in settings_for(1).items() if key.startswith("spark.sql.")}
     assert {key: spark.conf.get(key) for key in of_small} == of_small
     assert spark.range(10).count() == 10
 

@@ -72,7 +72,7 @@ def catch_up(spark: SparkSession, url: str, folder: Path, **options: Any) -> Non
 KILLED = """
 import os, signal, sys
 from streamdq_spark import sink
-from streamdq_spark.session import SMALL, session
+from streamdq_spark.session import session, settings_for
 from streamdq_spark.source import register
 url, folder, step = sys.argv[1:]
 write = sink._write_batch
@@ -85,7 +85,7 @@ def then_killed(batch, folder, path):
         os.killpg(0, signal.SIGKILL)
 
 sink._write_batch = then_killed
-with session("local[1]", settings=SMALL) as spark:
+with session("local[1]", settings=settings_for(1)) as spark:
     register(spark)
     rows = spark.readStream.format("streamdq").option("url", url).load()
     query = sink.into_files(rows, folder).trigger(processingTime="0 seconds").start()

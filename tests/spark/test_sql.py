@@ -41,11 +41,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory, log: list[Happened]) -> Pat
     rows = [row for row in map(as_row, log) if row["created"] and row["group"]]
     write_dump(folder / "dump", rows, hours_each=24)
     for day, burn in (("2026-01-05", 2.5), ("2026-01-06", 0.5)):
-        part = folder / "tables" / "punctuality" / f"dt={day}" / "part.parquet"
+        part = folder / "tables" / "punctuality" / f"quarter={day}" / "rows.parquet"
         part.parent.mkdir(parents=True)
         hour = datetime.fromisoformat(day).replace(tzinfo=UTC)
         row = {"topic": "orders", "hour": hour, "attempts": 3, "p50_ms": 1.0, "p99_ms": 2.0, "share_within_slo": 0.5,
-               "budget_burn": burn}  # fmt: skip
+               "budget_burn": burn, "dt": day}  # fmt: skip
         pq.write_table(pa.Table.from_pylist([row]), part)
     return folder
 
@@ -111,16 +111,16 @@ def test_sums_are_plain_numbers(source: Source, log: list[Happened]) -> None:
 
 @pytest.mark.thorough
 def test_days_of_an_older_version_have_no_value_where_it_had_no_column(spark: SparkSession, source: Source) -> None:
-    """And what a killed analysis left is no part of a table."""
+    """And what a write that was killed left is no part of a table."""
     assert isinstance(source.tables, LocalFolder)
     tables = source.tables.root.parent / "upgraded"
     for day, row in (("2026-01-05", {"topic": "a"}), ("2026-01-06", {"topic": "b", "added": 1.5}),
                      ("2026-01-07", {"topic": "c"})):  # fmt: skip
-        part = tables / "retries" / f"dt={day}" / "part.parquet"
+        part = tables / "retries" / f"quarter={day}" / "rows.parquet"
         part.parent.mkdir(parents=True)
-        pq.write_table(pa.Table.from_pylist([row]), part)
+        pq.write_table(pa.Table.from_pylist([row | {"dt": day}]), part)
     for table in ("retries", "never_written"):
-        left = tables / table / ".spark-staging-7d5c" / "dt=2026-01-05" / "part.parquet"
+        left = tables / table / "quarter=2026Q1" / "_rows.parquet.tmp"
         left.parent.mkdir(parents=True)
         left.write_bytes(b"PAR1")
     folder = open_folder(str(tables))

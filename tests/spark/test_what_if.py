@@ -243,11 +243,11 @@ def test_too_few_attempts_are_not_judged(spark: SparkSession) -> None:
 
 
 def until_done(log: list[Happened]) -> list[Happened]:
-    """Without what this log has after a job was done, which never happens."""
+    """Without what this log has after a job was done or expired, which never happens."""
     kept = []
     for rows in plain.by(log, lambda e: (plain.life(e), e.group)).values():
         rows.sort(key=plain.order)
-        ends = next((n for n, e in enumerate(rows) if e.event == "done"), len(rows))
+        ends = next((n for n, e in enumerate(rows) if e.event in ("done", "expired")), len(rows))
         kept += rows[: ends + 1]
     return kept
 

@@ -62,6 +62,7 @@ def test_a_group_comes_before_its_topic() -> None:
     assert (topic.ttr_of("a"), topic.ttr_of("b"), topic.ttr_of("unheard")) == (7, 5000, 5000)
     assert topic.retry_of("a") == RetrySchedule.of("1s")
     assert topic.retry_of("b") == RetrySchedule.of(DEFAULT_RETRY)
+    assert topic.by_value(lambda group: f"{topic.ttr_of(group)} ms") == {"7 ms": ["a"], "5000 ms": ["b"]}
 
 
 def test_no_steps_of_a_group_are_not_the_topics_steps() -> None:

@@ -34,6 +34,8 @@ OTHERS = {
     ("store/topics/resharding.py", "_replace"),
     ("store/topics/changes.py", "_replace"),
     ("process/leaving.py", "_exit"),  # of os
+    ("worker/child.py", "_exit"),
+    ("worker/remote_errors.py", "_getframe"),  # of sys
     ("process/leaving.py", "_run_exitfuncs"),  # of atexit
 }
 """What libraries and Python have no other name for."""

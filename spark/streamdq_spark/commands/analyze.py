@@ -109,7 +109,7 @@ def analyze(
     asked = _waiting(context) if waiting else None
     analysis.check_output(plan)
     _check_report(report)
-    events = analysis.events_to_read(plan)
+    events = analysis.events_to_read(plan, questions)
     name = _chosen(engine, plan, events, master)
     at_work = started(name, events, master, memory=memory, verbose=verbose)
     with terminal.progress_bar(f"starting {_NAMES[name]}") as bar, at_work as calculates:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -41,23 +41,17 @@ def capacity(
     try:
         from ..report import load_tables
         from ..report.pools import pools
-        from ..table_files import table_files
+        from ..table_files import runs_of
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyarrow", "analytics") from error
     folder = open_folder(tables)
-    if not (newest := max((_days(path) for path in table_files(folder, _TABLE) if "from_dt=" in path), default=None)):
+    if not (runs := runs_of(folder, _TABLE)):
         raise InvalidInput(f"there is no table {_TABLE} in {folder.url}: pass the output folder of streamdq analyze")
-    found = pools(load_tables(folder, [_TABLE], newest[1], newest[0])[_TABLE], concurrency)
+    found = pools(load_tables(folder, [_TABLE], runs[-1][1], runs[-1][0])[_TABLE], concurrency)
     if as_json:
         terminal.print_json([asdict(pool) | {"hours": [_as_json(hour) for hour in pool.hours]} for pool in found])
     else:
         terminal.console().print(_view(found))
-
-
-def _days(path: str) -> tuple[date, date]:
-    """The last day of the run that wrote the file, and the first."""
-    keys = dict(part.split("=", 1) for part in path.split("/") if "=" in part)
-    return date.fromisoformat(keys["dt"]), date.fromisoformat(keys["from_dt"])
 
 
 def _as_json(hour: PoolHour) -> dict[str, object]:

@@ -118,13 +118,12 @@ def _by_duckdb(engine: Engine, source: Source) -> bool:
 
 def _by_spark(source: Source, query: str, most: int | None, options: dict[str, Any]) -> Found:
     try:
-        from ..session import MANY_EVENTS, session, settings_for
+        from ..session import session, settings_for
         from ..sql import by_spark
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
     master = options.pop("master")
-    # Of many events Spark's own settings, which plan anew what it can't foresee of somebody's query.
-    settings = settings_for(source.events) if master is None and source.events < MANY_EVENTS else {}
+    settings = settings_for(source.events, master)
     with terminal.progress_bar("starting Spark") as bar, session(master, settings=settings, **options) as spark:
         bar.work_on("asking", 0, 1)
         return by_spark.ask(spark, source, query, most)

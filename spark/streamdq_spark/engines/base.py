@@ -6,27 +6,27 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import date
 
 import pyarrow as pa
 
 from streamdq.dump.folder import Folder
 
 from ..dump_files import Dump, GoodFile
-from ..questions import Statement, Value
+from ..questions import Value
 from ..questions.pools import pool_numbers
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What an engine calculates from: `files`: of the dump, by the names of `questions.READ`; `values`: of the
-    parameters; and two of the tables that Python hands in.
+    """What an engine calculates from: `files`: of the dump, by the names of `questions.READ`; `columns`: of
+    the events; `values`: of the parameters; and two of the tables that Python hands in, with what the fact table knows.
     """
 
     dump: Dump
     files: Mapping[str, tuple[GoodFile, ...]]
+    columns: tuple[str, ...]
     values: Mapping[str, Value]
-    known_hours: pa.Table
+    known_facts: pa.Table
     waiting: pa.Table
 
     @property
@@ -41,10 +41,6 @@ class Work:
 
 class Answers(ABC):
     """The tables, calculated when they are asked for; what several need is calculated once."""
-
-    @abstractmethod
-    def write(self, table: Statement, folder: Folder, first: date, last: date) -> int:
-        """Writes the table's rows of these days in place of those that were there; returns how many."""
 
     @abstractmethod
     def rows(self, name: str) -> pa.Table:

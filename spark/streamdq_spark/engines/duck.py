@@ -10,8 +10,6 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import parquet
 
 from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.folder import Folder
@@ -20,15 +18,13 @@ from streamdq.dump.local import LocalFolder
 from ..dump_files import GoodFile, read_file
 from ..errors import AnalysisError, BadDump
 from ..memory import heap
-from ..questions import Statement, event_view, functions, needed, tables, views
-from ..table_files import DAY, FROM_DAY, days_in, remove_days, remove_leftovers, table_files
+from ..questions import FACTS, event_view, functions, needed, tables, views
 from .base import Answers, Engine, Work, pools_of
 
 _TYPES = {
     "text": "VARCHAR", "integer": "BIGINT", "number": "DOUBLE", "numbers": "DOUBLE[]", "flag": "BOOLEAN",
     "time": "BIGINT",  # ms, until it is written
 }  # fmt: skip
-_FILE = "rows.parquet"
 MANY_EVENTS = 3_000_000
 """Fewer are read once and held; of more, each table reads the columns that it needs."""
 _AT_ONCE = 16  # files of an hour are small; waiting for a distant store is what takes time
@@ -65,27 +61,6 @@ class DuckAnswers(Answers):
         with _plain_errors(work.dump.folder.url):
             _prepare(database, work)
 
-    def write(self, table: Statement, folder: Folder, first: date, last: date) -> int:
-        """Raises: BadDump, AnalysisError.
-
-        What a crash leaves: each day's rows are the old ones or the new ones. Writing again completes it.
-        """
-        rows = _with_moments(table, self.rows(table.name))
-        remove_leftovers(folder, table.name)
-        before = table_files(folder, table.name)
-        parts = _parts(table, rows, first, last)
-        for part, own in parts.items():
-            path = f"{table.name}/{part}"
-            for other in before:  # Spark chooses new names for each write
-                if other.startswith(f"{path}/") and other != f"{path}/{_FILE}":
-                    folder.remove(other)
-            with folder.writing(f"{path}/{_FILE}", durable=False) as file:
-                parquet.write_table(own, file)
-        if table.day:
-            kept = {part.removeprefix(f"{DAY}=") for part in parts}
-            remove_days(folder, table.name, days_in(table.name, before) - kept, first, last)
-        return sum(own.num_rows for own in parts.values())
-
     def rows(self, name: str) -> pa.Table:
         """Raises: BadDump, AnalysisError."""
         statement = tables().get(name) or views()[name]
@@ -110,16 +85,16 @@ def _prepare(database: duckdb.DuckDBPyConnection, work: Work) -> None:
     for function in functions("duckdb", work.values):
         database.execute(function)
     if held := work.events < MANY_EVENTS:
-        query = event_view(_source(database, "all_rows", work, work.all_files), work.values)
+        query = event_view(_source(database, "all_rows", work, work.all_files), work.columns, work.values)
         database.execute(f"CREATE TEMP TABLE all_events AS {query}")
     for name, files in work.files.items():
         if held:
             days = sorted({(file.day - date(1970, 1, 1)).days for file in files})
             query = f"SELECT * FROM all_events WHERE list_contains({days}, day)"  # noqa: S608
         else:
-            query = event_view(_source(database, f"{name}_rows", work, files), work.values)
+            query = event_view(_source(database, f"{name}_rows", work, files), work.columns, work.values)
         database.execute(f"CREATE TEMP VIEW {name} AS {query}")
-    _give(database, "known_hours", work.known_hours)
+    _give(database, FACTS, work.known_facts)
     _give(database, "waiting", work.waiting)
 
 
@@ -143,24 +118,6 @@ def _rows_of(folder: Folder, files: Sequence[GoodFile]) -> pa.Table:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(lambda file: read_file(folder, file), files))
     return pa.concat_tables([arrow_schema().empty_table(), *found])
-
-
-def _with_moments(table: Statement, rows: pa.Table) -> pa.Table:
-    for name, kind in table.columns.items():
-        if kind == "time":
-            moment = rows[name].cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
-            rows = rows.set_column(rows.schema.get_field_index(name), name, moment)
-    return rows
-
-
-def _parts(table: Statement, rows: pa.Table, first: date, last: date) -> dict[str, pa.Table]:
-    """The rows by the folders that they belong to. If there are none, one without rows tells the columns."""
-    if table.day is None:
-        return {f"{DAY}={last}/{FROM_DAY}={first}": rows}
-    days = pc.strftime(rows[table.day], "%Y-%m-%d")
-    there = (day for day in sorted(set(days.unique().to_pylist())) if str(first) <= day <= str(last))
-    found = {f"{DAY}={day}": rows.filter(pc.equal(days, day)) for day in there}
-    return found or {f"{DAY}={last}": rows.slice(0, 0)}
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import DataType, DoubleType, IntegerType, LongType, StringType, StructField, StructType
 
 from streamdq.dump.folder import Folder
 
@@ -22,17 +22,18 @@ from ..events import read_few, read_files
 from ..failures import SPARK_ERRORS, spark_errors
 from ..once import Once
 from ..places import check_reach, spark_url, to_read
-from ..questions import READ, Statement, event_view, functions, needed, tables
-from ..session import FEW_EVENTS, MANY_EVENTS
+from ..questions import FACTS, Statement, event_view, functions, needed, tables, views
+from ..session import FEW_EVENTS
 from ..table_files import remove_folder
-from ..tables import of_days, write_table
 from .base import Answers, Engine, Work, pools_of
 
 _TYPES = {
     "text": "STRING", "integer": "BIGINT", "number": "DOUBLE", "numbers": "ARRAY<DOUBLE>", "flag": "BOOLEAN",
     "time": "BIGINT",  # ms, until it is written
 }  # fmt: skip
-_ARROW: dict[pa.DataType, DataType] = {pa.string(): StringType(), pa.int32(): IntegerType(), pa.int64(): LongType()}
+_ARROW: dict[pa.DataType, DataType] = {
+    pa.string(): StringType(), pa.int32(): IntegerType(), pa.int64(): LongType(), pa.float64(): DoubleType(),
+}  # fmt: skip
 _QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 """As in standard SQL, `"group"` is a column."""
 _HELD = ".intermediate"
@@ -77,22 +78,11 @@ class SparkAnswers(Answers):
         with spark_errors(work.dump.folder.url):
             self._prepare()
 
-    def write(self, table: Statement, folder: Folder, first: date, last: date) -> int:
-        """Raises: BadDump, SparkGone, SparkFailed."""
-        with spark_errors(table.name):
-            self._make_ready(table.name)
-            rows = self._ask(table)
-            for name, kind in table.columns.items():
-                if kind == "time":
-                    rows = rows.withColumn(name, F.timestamp_millis(name))
-            few = self._work.events < MANY_EVENTS
-            return write_table(of_days(rows, table.day, first, last), folder, table.name, first, last, few=few)
-
     def rows(self, name: str) -> pa.Table:
         """Raises: BadDump, SparkGone, SparkFailed."""
         with spark_errors(name):
             self._make_ready(name)
-            return (self._ask(tables()[name]) if name in tables() else self._spark.table(name)).toArrow()
+            return self._ask(tables().get(name) or views()[name]).toArrow()
 
     def forget(self) -> None:
         for kept in self._kept:
@@ -100,7 +90,8 @@ class SparkAnswers(Answers):
 
     def _ask(self, statement: Statement) -> DataFrame:
         columns = ", ".join(f'CAST("{name}" AS {_TYPES[kind]}) AS "{name}"' for name, kind in statement.columns.items())
-        return self._spark.sql(f"SELECT {columns} FROM (\n{statement.rendered(self._work.values)}\n) AS answer")  # noqa: S608
+        source = f"(\n{statement.rendered(self._work.values)}\n)" if statement.name in tables() else statement.name
+        return self._spark.sql(f"SELECT {columns} FROM {source} AS answer")  # noqa: S608
 
     def _prepare(self) -> None:
         """Defines the functions, and gives what is read."""
@@ -108,20 +99,20 @@ class SparkAnswers(Answers):
         for function in functions("spark", self._work.values):
             self._spark.sql(function)
         few = self._few_events() if self._work.events < FEW_EVENTS else None
-        for name in READ:
+        for name, files in self._work.files.items():
             if few is None:
                 events = self._many_events(name)
             else:
-                days = {(file.day - date(1970, 1, 1)).days for file in self._work.files[name]}
+                days = {(file.day - date(1970, 1, 1)).days for file in files}
                 events = few.where(F.col("day").isin(*days))
             events.createOrReplaceTempView(name)
-        self._given("known_hours", self._work.known_hours)
+        self._given(FACTS, self._work.known_facts)
         self._given("waiting", self._work.waiting)
 
     def _few_events(self) -> DataFrame:
         """All of them, read by the driver, because to open the many files takes Spark longer than the rest."""
         read_few(self._spark, self._work.dump, self._work.all_files).createOrReplaceTempView("few_rows")
-        found = self._spark.sql(event_view("few_rows", self._work.values)).coalesce(
+        found = self._spark.sql(event_view("few_rows", self._work.columns, self._work.values)).coalesce(
             1
         )  # then nothing has to be shuffled
         self._kept.append(found.persist())
@@ -130,7 +121,7 @@ class SparkAnswers(Answers):
     def _many_events(self, name: str) -> DataFrame:
         rows = f"{name}_rows"
         read_files(self._spark, self._work.dump, self._work.files[name]).createOrReplaceTempView(rows)
-        return self._spark.sql(event_view(rows, self._work.values))
+        return self._spark.sql(event_view(rows, self._work.columns, self._work.values))
 
     def _given(self, name: str, rows: pa.Table) -> None:
         # A client of Spark Connect does not see of which types a table without rows is.

@@ -2,20 +2,23 @@
 
 A file begins with its header: what it answers, what a row is, the columns with their types, and, after ``Day:``, the
 column by whose UTC day rows are replaced; rows of tables without one belong to the whole time. Files in `views` are
-intermediate results that several tables need: each is computed once. `functions.sql` holds what both call, and
+intermediate results that several tables need: each is computed once. A view whose header has ``Kept by day.`` tells of
+each day by that day's events alone: its rows of days that an earlier run has counted come from the fact table
+(facts.py). `functions.sql` holds what both call, and
 `functions.ENGINE.sql` what the engines name differently. Parameters are named, as :slo_ms; Python fills them in.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 _COLUMN = re.compile(r"^--   (\w+) +(text|integer|number|numbers|time|flag)\b", re.MULTILINE)
 _DAY = re.compile(r"\bDay: (\w+)\.")
+_WORD = re.compile(r"\w+")
 _SOURCE = re.compile(r"(?<!DISTINCT )\b(?:FROM|JOIN) ([a-z_]+)\b")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")
 
@@ -28,14 +31,17 @@ QUESTIONS = (
 """The tables, in the order in which they are reported."""
 COMPARED = "compared"
 """One more, where there are two time spans."""
-READ = ("asked", "recent", "running", "earlier")
-"""The events of a dump, of different days: of those that are asked for; with 14 days before; with these and two days
-after; with all before that any table looks back to.
+READ = ("asked", "ended", "recent", "lately", "earlier")
+"""The events of a dump, of different days: of those that are asked for; with two days after; with 14 days before the
+first; of the last and the 14 days before it; with all before that any table looks back to. Of the last three, kept
+views get only the days that the fact table does not have.
 """
-GIVEN = ("known_hours", "waiting", "pools")
-"""What Python hands in: hours that an earlier run has counted; what waits in Redis (topic, hour, jobs); and which
-queues share workers (topic, group, pool), from the view `worked_on`.
+GIVEN = ("waiting", "pools")
+"""What Python hands in: what waits in Redis (topic, hour, jobs); and which queues share workers (topic, group, pool),
+from the view `worked_on`.
 """
+FACTS = "known_facts"
+"""The rows of the fact table, which kept views begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +53,16 @@ class Statement:
     columns: Mapping[str, str]
     day: str | None
     sources: tuple[str, ...]
+    kept: bool = False
 
     def rendered(self, values: Mapping[str, Value]) -> str:
-        """With its parameters as literals."""
-        return _rendered(self.text, values)
+        """With its parameters as literals; of a kept view, with what is known."""
+        text = _rendered(self.text, values)
+        if not self.kept:
+            return text
+        columns = ", ".join(f'"{name}"' for name in self.columns)
+        known = f"SELECT {columns} FROM {FACTS} WHERE fact = '{self.name}'"  # noqa: S608
+        return f"{known}\nUNION ALL\nSELECT {columns} FROM (\n{text}\n) AS counted"
 
 
 @cache
@@ -63,9 +75,23 @@ def views() -> Mapping[str, Statement]:
     return dict(_statements("views"))
 
 
-def event_view(rows: str, values: Mapping[str, Value]) -> str:
+@cache
+def kept() -> Mapping[str, Statement]:
+    """The views that the fact table holds."""
+    return {name: view for name, view in sorted(views().items()) if view.kept}
+
+
+def event_columns(statements: Iterable[Statement]) -> tuple[str, ...]:
+    """The columns of events that these statements may read: whose names are in their text; and the day."""
+    words = {word for one in statements if set(READ) & set(one.sources) for word in _WORD.findall(one.text)}
+    return tuple(name for name, _ in _COLUMN.findall(_read("events.sql")) if name in words | {"day"})
+
+
+def event_view(rows: str, columns: Sequence[str], values: Mapping[str, Value]) -> str:
     """The query that makes of rows of a dump what the statements read."""
-    return _rendered(_without_comments(_read("events.sql")).replace(":rows", rows), values)
+    chosen = ", ".join(f'"{name}"' for name in columns)
+    text = _rendered(_without_comments(_read("events.sql")).replace(":rows", rows), values)
+    return f"SELECT {chosen} FROM (\n{text}\n) AS events"  # noqa: S608
 
 
 def functions(engine: str, values: Mapping[str, Value]) -> Iterator[str]:
@@ -130,7 +156,12 @@ def _statements(folder: str = "") -> Iterator[tuple[str, Statement]]:
             re.findall(r"^\), (\w+) AS \(", text, re.MULTILINE)
         )
         sources = tuple(dict.fromkeys(source for source in _SOURCE.findall(text) if source not in own))
-        yield name, Statement(name, text, dict(_COLUMN.findall(head)), day[1] if day else None, sources)
+        yield (
+            name,
+            Statement(
+                name, text, dict(_COLUMN.findall(head)), day[1] if day else None, sources, "-- Kept by day." in head
+            ),
+        )
 
 
 def _without_header(text: str) -> str:

@@ -22,10 +22,10 @@
 --   workers_high  integer
 --   workers_seen  number
 WITH times AS (
-    SELECT topic, "group", greatest(avg(least(ran_ms, 172800000)), 1e0) AS attempt_ms,
-        greatest(avg(least(ran_ms, 172800000)), 1e0, CAST(:slo_ms AS DOUBLE)) AS window_ms
-    FROM recent
-    WHERE is_attempt AND ran_ms IS NOT NULL AND :last_hour - hour < 336
+    SELECT topic, "group", greatest(sum(ran_ms) / sum(ran), 1e0) AS attempt_ms,
+        greatest(sum(ran_ms) / sum(ran), 1e0, CAST(:slo_ms AS DOUBLE)) AS window_ms
+    FROM tried
+    WHERE ran > 0 AND :last_hour - hour < 336
     GROUP BY topic, "group"
 ), bands AS (
     SELECT topic, "group", hour, band, CASE band WHEN 'low' THEN load_low WHEN 'high' THEN load_high ELSE load END AS load

@@ -11,28 +11,38 @@
 --   verdict          text      too little: fewer than 100 attempts in either; worse or better: shares that differ by three standard
 --                              errors (two-proportion z-test) and 0.1 points at least, times that differ by a quarter and 10 ms
 --                              at least; else same
-WITH weeks AS (
-    SELECT topic, floor((:last_hour - hour) / 168e0) AS age, count(*) AS attempts,
-        count(*) FILTER (WHERE late_ms > :slo_ms) AS late, count(*) FILTER (WHERE has_failed) AS failed,
-        count(*) FILTER (WHERE event = 'dead') AS dead, count(late_ms) AS timed,
-        count(*) FILTER (WHERE event = 'done' AND ran_ms IS NOT NULL) AS took,
-        percentile_cont(0.99) WITHIN GROUP (ORDER BY late_ms) AS lateness,
-        percentile_cont(0.95) WITHIN GROUP (ORDER BY CASE WHEN event = 'done' THEN ran_ms END) AS duration
-    FROM recent
-    WHERE is_attempt AND :last_hour - hour < 336
+WITH counts AS (
+    SELECT topic, floor((:last_hour - hour) / 168e0) AS age, sum(attempts) AS attempts, sum(late) AS late, sum(failed) AS failed,
+        sum(dead) AS dead
+    FROM hours
+    WHERE :last_hour - hour < 336 AND attempts > 0
     GROUP BY topic, floor((:last_hour - hour) / 168e0)
+), times AS (
+    SELECT topic, floor((:last_hour - hour) / 168e0) AS age, measure, value, sum(n) AS n
+    FROM hour_values
+    WHERE measure IN ('late', 'took') AND :last_hour - hour < 336
+    GROUP BY topic, floor((:last_hour - hour) / 168e0), measure, value
+), placed AS (
+    SELECT *, sum(n) OVER (PARTITION BY topic, age, measure ORDER BY value) AS up_to,
+        (sum(n) OVER (PARTITION BY topic, age, measure) - 1) * CASE measure WHEN 'late' THEN 0.99e0 ELSE 0.95e0 END AS place
+    FROM times
+), percentiles AS (
+    SELECT topic, age, measure, sum(n) AS n, max(place) - floor(max(place)) AS part,
+        min(value) FILTER (WHERE up_to > floor(place)) AS below, min(value) FILTER (WHERE up_to > ceil(place)) AS above
+    FROM placed
+    GROUP BY topic, age, measure
 ), listed AS (
-    SELECT topic, age, measure, measure IN ('late', 'failed', 'dead') AS is_share,
-        CASE measure WHEN 'lateness' THEN timed WHEN 'duration' THEN took ELSE attempts END AS n,
-        CASE measure WHEN 'late' THEN late / attempts WHEN 'failed' THEN failed / attempts WHEN 'dead' THEN dead / attempts
-            WHEN 'lateness' THEN lateness ELSE duration END AS value
-    FROM weeks
-    CROSS JOIN (VALUES ('late'), ('failed'), ('dead'), ('lateness'), ('duration')) AS measures(measure)
+    SELECT topic, age, measure, true AS is_share, attempts AS n,
+        CASE measure WHEN 'late' THEN late WHEN 'failed' THEN failed ELSE dead END / attempts AS value
+    FROM counts
+    CROSS JOIN (VALUES ('late'), ('failed'), ('dead')) AS measures(measure)
+    UNION ALL
+    SELECT topic, age, CASE measure WHEN 'late' THEN 'lateness' ELSE 'duration' END, false, n, below + (above - below) * part
+    FROM percentiles
 ), both_weeks AS (
     SELECT topic, measure, is_share, max(value) FILTER (WHERE age = 1) AS before, max(value) FILTER (WHERE age = 0) AS now,
         coalesce(max(n) FILTER (WHERE age = 1), 0) AS attempts_before, coalesce(max(n) FILTER (WHERE age = 0), 0) AS attempts_now
     FROM listed
-    WHERE n > 0
     GROUP BY topic, measure, is_share
 ), pooled AS (
     SELECT *, (before * attempts_before + now * attempts_now) / (attempts_before + attempts_now) AS pooled,

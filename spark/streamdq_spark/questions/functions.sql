@@ -6,6 +6,9 @@ CREATE FUNCTION hour_of(ms BIGINT) RETURNS BIGINT RETURN CAST(floor(ms / 3600000
 -- How much one of two counts is of the other; null of none.
 CREATE FUNCTION share(part DOUBLE, whole DOUBLE) RETURNS DOUBLE RETURN part / nullif(whole, 0e0);
 
+-- The host of a consumer: without its process and when that began.
+CREATE FUNCTION host_of(consumer STRING) RETURNS STRING RETURN regexp_replace(consumer, '-[0-9]+-[0-9a-z]{10}$', '');
+
 -- The signed distance of a count from its mean, in standard deviations: the root of the deviance of a negative binomial
 -- distribution, with a correction for continuity. 0 is not rounded, as nothing is less. The mean is above 0.
 CREATE FUNCTION x_log(x DOUBLE, mean DOUBLE) RETURNS DOUBLE RETURN CASE WHEN x > 0 THEN x * ln(x / mean) ELSE 0e0 END;

@@ -13,21 +13,14 @@
 --                       Disease, 1959), and hours are clusters, as in compared; rounded to 4 digits
 --   verdict   text      bad: chance below 5 %, half as many again as usual and five more; too little: fewer than five of either
 --                       kind were to be expected with all alike; else ok
-WITH tried AS (
-    SELECT topic, "group", day, hour, host, has_failed, CASE WHEN event = 'done' THEN ran_ms END AS took
-    FROM recent
-    WHERE is_attempt AND :last_hour - hour < 336
-), limits AS (
-    SELECT topic, "group", day, percentile_cont(0.9) WITHIN GROUP (ORDER BY took) AS longest FROM tried GROUP BY topic, "group", day
-), counted AS (
-    SELECT t.topic, t."group", t.hour, t.host, count(*) AS tried, count(*) FILTER (WHERE has_failed) AS failed,
-        count(took) AS timed, count(*) FILTER (WHERE took > longest) AS slow
-    FROM tried t
-    JOIN limits l ON l.topic = t.topic AND l."group" IS NOT DISTINCT FROM t."group" AND l.day = t.day
-    WHERE t.host IS NOT NULL
-    GROUP BY t.topic, t."group", t.hour, t.host
+WITH counted AS (
+    SELECT topic, "group", hour, host_of(consumer) AS host, sum(attempts) AS attempts, sum(failed) AS failed, sum(took) AS took,
+        sum(slow) AS slow
+    FROM tried
+    WHERE consumer IS NOT NULL AND :last_hour - hour < 336
+    GROUP BY topic, "group", hour, host_of(consumer)
 ), listed AS (
-    SELECT topic, "group", hour, host, measure, CASE measure WHEN 'failed' THEN tried ELSE timed END AS n,
+    SELECT topic, "group", hour, host, measure, CASE measure WHEN 'failed' THEN attempts ELSE took END AS n,
         CASE measure WHEN 'failed' THEN failed ELSE slow END AS x
     FROM counted
     CROSS JOIN (VALUES ('failed'), ('slow')) AS measures(measure)

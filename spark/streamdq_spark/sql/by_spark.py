@@ -8,11 +8,13 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from streamdq.dump.folder import Folder
+
 from ..columns import ms_between
 from ..events import read_files
 from ..failures import spark_errors
-from ..places import check_reach
-from ..tables import read_table
+from ..places import check_reach, to_read
+from ..table_files import table_files
 from . import EVENTS_VIEW, Found, Source, answers_nothing, found_in, refused
 
 QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
@@ -36,7 +38,7 @@ def ask(spark: SparkSession, source: Source, query: str, most: int | None = None
         _events(spark, source).createOrReplaceTempView(EVENTS_VIEW)
         for name in source.names:
             assert source.tables is not None
-            read_table(spark, source.tables, name).createOrReplaceTempView(name)
+            _table(spark, source.tables, name).createOrReplaceTempView(name)
         try:
             _check_answers(spark, query)
             answer = spark.sql(query)
@@ -73,6 +75,12 @@ def _events(spark: SparkSession, source: Source) -> DataFrame:
             "hour": F.date_trunc("hour", F.col("finished")),
         }
     )
+
+
+def _table(spark: SparkSession, folder: Folder, name: str) -> DataFrame:
+    """Its columns are those of all its files: an older version may have written some with fewer."""
+    files = (to_read(folder, path) for path in table_files(folder, name))
+    return spark.read.option("mergeSchema", "true").parquet(*files)
 
 
 def _words_of(error: AnalysisException | ParseException) -> str:

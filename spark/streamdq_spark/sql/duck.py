@@ -65,8 +65,7 @@ def _views(source: Source) -> dict[str, str]:
         assert isinstance(source.tables, LocalFolder)
         own = [source.tables.root / path for path in table_files(source.tables, name)]
         listed = ", ".join(_text(str(path)) for path in own)
-        days = "hive_partitioning = true, hive_types_autocast = false, union_by_name = true"
-        views[name] = f"SELECT * FROM read_parquet([{listed}], {days})"  # noqa: S608
+        views[name] = f"SELECT * FROM read_parquet([{listed}], hive_partitioning = false, union_by_name = true)"  # noqa: S608
     return views
 
 

@@ -110,7 +110,7 @@ async def _claim(
 async def _held(backend: Backend, token: str) -> ClaimedJob:
     values = await backend.claims.unseal(token)
     if values is None:
-        why = "not one that `take` gave out, or its secret was dropped since; then the job is delivered again"
+        why = "`take` did not give it out, or the secret that signed it was removed; the job is delivered again"
         raise InvalidInput(f"claim: {why}")
     return unpack(await backend.store(), values)
 

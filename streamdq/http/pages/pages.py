@@ -183,7 +183,7 @@ async def _settings(backend: Backend, store: RedisStore, topic: str) -> TopicSet
     topic = check_topic(topic)
     known = await backend.do(store.topics.registry())
     if topic not in known:
-        raise ProblemError("unknown-topic", "Nothing was ever enqueued to it, or its name is another one.")
+        raise ProblemError("unknown-topic", "It was deleted, or never made. Check the spelling of its name.")
     return known[topic]
 
 
@@ -230,17 +230,9 @@ async def job_view(
         waits_for=waits_for, shown_parents=unfinished_first(waits_for), followers=followers,
         results=[await shown_result(backend, store, shard, name, id) for name in who.groups.of(settings.results)],
         events=_events(story, settings), lookback=LOOKBACK_ROWS,
-        ttrs=_by_value(settings, lambda group: brief(settings.ttr_of(group))),
-        retries=_by_value(settings, lambda group: str(settings.retry_of(group))),
+        ttrs=settings.by_value(lambda group: brief(settings.ttr_of(group))),
+        retries=settings.by_value(lambda group: str(settings.retry_of(group))),
     )  # fmt: skip
-
-
-def _by_value(settings: TopicSettings, of: Callable[[str], str]) -> dict[str, list[str]]:
-    """Which groups have which value: what applies to a job without its own."""
-    found: dict[str, list[str]] = {}
-    for group in settings.group_names:
-        found.setdefault(of(group), []).append(group)
-    return found
 
 
 _PARTS = {"mover": "until it was ready", "worker": "waited for a worker", "ran": "ran"}

@@ -92,7 +92,7 @@ async def _settings(request: Request, topic: str) -> TopicSettings:
     backend = backend_of(request)
     known = await backend.do((await backend.store()).topics.registry())
     if topic not in known:
-        raise ProblemError("unknown-topic", "Nothing was ever enqueued to it, or its name is another one.")
+        raise ProblemError("unknown-topic", "It was deleted, or never made. Check the spelling of its name.")
     return known[topic]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from shlex import quote
 from typing import Any
 
 from ...config import TopicSettings
@@ -183,8 +184,8 @@ def _check_kept(store: RedisStore, held: ClaimedJob) -> Op[None]:
         settings = yield from store.topics.get(topic, anew=True)
     if group not in settings.results:
         raise NoResult(
-            f"result: topic {topic!r} keeps no results of group {group!r}; `streamdq topic configure --result 1d`, or "
-            'queue.configure(topic, result="1d"), makes it keep them'
+            f"result: topic {topic!r} keeps no results of group {group!r}; `streamdq topic configure "
+            f'{quote(topic)} --result 1d`, or queue.configure({topic!r}, result="1d"), makes it keep them'
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import NamedTuple
 
 from ...config import TopicSettings
@@ -20,8 +21,6 @@ from ...errors import (
 from ...job.job import Job, check_group, check_id, check_key, check_topic
 from ...store.jobs.results import EndState, StoredResult
 from ...times.durations import Duration, to_ms
-
-_HOW = 'its handler asks for it: @worker.handler(topic, result="1d"), or `streamdq topic configure --result 1d`'
 
 
 class Wanted(NamedTuple):
@@ -69,7 +68,10 @@ def group_of(settings: TopicSettings, group: str | None, topic: str) -> str:
         if group is not None and group not in settings.groups:
             raise UnknownGroup(f"topic {topic!r} has no group {group!r}; it has {', '.join(settings.group_names)}")
         whose = "" if group is None else f" of group {group!r}"
-        raise NoResult(f"topic {topic!r} keeps no results{whose}; {_HOW}")
+        raise NoResult(
+            f"topic {topic!r} keeps no results{whose}; start a worker whose handler asks for it, "
+            f'@worker.handler({topic!r}, result="1d"), or run `streamdq topic configure {quote(topic)} --result 1d`'
+        )
     return found
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis.credentials import UsernamePasswordCredentialProvider
+import redis
+from redis.credentials import CredentialProvider, UsernamePasswordCredentialProvider
 
 from streamdq.errors import InvalidInput
 from streamdq.link import credentials
@@ -56,6 +58,47 @@ def test_the_provider_or_what_makes_it_is_named(target: str, user: str) -> None:
 def test_what_is_no_provider_is_refused(target: Any, why: str) -> None:
     with pytest.raises(InvalidInput, match=f"credential_provider: .*{why}"):
         credentials_of(target)
+
+
+class Given(CredentialProvider):
+    """``given``: what it returns. It can't be hashed, as many dataclasses can't."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def get_credentials(self) -> Any:
+        return self.given
+
+
+@pytest.mark.parametrize("given", [("me", "secret"), ["me", "secret"], ("secret",), (b"me", b"secret")])
+def test_a_login_is_user_and_password_or_the_password(given: Any) -> None:
+    assert Credentials(Given(given)).get() == tuple(given)
+
+
+@pytest.mark.parametrize(
+    "given", [None, (), "secret", b"secret", ("me", None), ("me", "secret", 1), {"me": "secret"}, 7, ("me", 7)]
+)
+def test_what_is_no_login_is_not_sent(given: Any) -> None:
+    """With nothing, redis-py would log in as nobody, which Redis takes for its user ``default``."""
+    provider = Given(given)
+    shared = Credentials(provider)
+    with pytest.raises(redis.ConnectionError, match=r"must return \(user, password\)") as raised:
+        shared.get()
+    assert "secret" not in str(raised.value)
+    provider.given = ("me", "secret")
+    shared.get()
+    provider.given = given
+    assert shared.get() == ("me", "secret")
+
+
+def test_a_provider_lives_no_longer_than_its_links() -> None:
+    provider = Given(("me", "secret"))
+    found, is_gone = credentials_of(provider), weakref.ref(provider)
+    assert credentials_of(provider) is found
+    del provider, found
+    assert is_gone() is None
 
 
 def test_without_a_provider_there_are_no_credentials() -> None:

@@ -72,3 +72,11 @@ def test_what_redis_says_of_a_login_is_quoted_without_its_full_stop() -> None:
     said = str(translate(refused, sent=False))
 
     assert said.startswith("Redis refused the login (invalid username-password pair or user is disabled); check ")
+
+
+def test_a_password_that_a_server_quotes_is_in_no_text() -> None:
+    """As one does that has no AUTH."""
+    error = exceptions.ResponseError("unknown command 'AUTH', with args beginning with: 'me' 'secret' ")
+    seen_as = translate(error, sent=False)
+    assert str(seen_as) == "unknown command 'AUTH'"
+    assert "secret" not in str(error), "a traceback shows it as well"

@@ -9,6 +9,7 @@ import stat
 import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 
 from streamdq.errors import InvalidInput
 from streamdq.process import health_checks
-from streamdq.process.health import STALLED_S, Health, Report
+from streamdq.process.health import STALLED_S, Health, Report, State
 from streamdq.process.health_checks import ProcessHealth, published, read
 from tests.waiting import HANG_S, until
 
@@ -58,7 +59,13 @@ def test_without_a_file_no_process_runs(tmp_path: Path) -> None:
     assert read(tmp_path / "health").processes == ()
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"processes": [{"pid": 1}]}', '{"processes": [7]}', "\udcff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", '{"processes": [{"pid": 1}]}', '{"processes": [7]}', "\udcff",
+        '{"processes": [{"at": null}]}', '{"processes": [{"at": 1, "running": "many"}]}', "[" * 100_000,
+    ],
+)  # fmt: skip
 def test_what_is_no_health_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "health").write_text(text, errors="surrogateescape")
     with pytest.raises(InvalidInput, match="health: "):
@@ -70,6 +77,13 @@ def test_a_file_that_cant_be_written_is_refused_at_the_start(tmp_path: Path) -> 
         pytest.raises(InvalidInput, match="health: can't be published"),
         published(list, tmp_path / "no" / "health", HOST, None),
     ):
+        pass
+
+
+@pytest.mark.parametrize("path", [".", "/"])
+def test_a_path_without_a_name_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="health: can't be published"), published(list, Path(path), HOST, None):
         pass
 
 
@@ -164,6 +178,56 @@ def test_systemd_hears_that_it_is_ready_lives_and_stops(tmp_path: Path, monkeypa
             hears("READY=1")
             reports[0] = replace(now_ready(), state="draining")
             hears("STOPPING=1")
+
+
+def test_systemd_hears_of_a_worker_that_cant_write_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end the worker."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.settimeout(HANG_S)
+        systemd.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        state: list[State] = ["starting"]
+        with published(lambda: [replace(now_ready(), state=state[0])], folder / "health", HOST, None):
+            folder.rename(tmp_path / "moved")
+            state[0] = "ready"
+            while "READY=1" not in systemd.recv(4096).decode().splitlines():
+                continue
+
+
+def test_a_worker_starts_if_nobody_hears_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """NOTIFY_SOCKET may be that of a service which has started the shell."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))
+    with published(lambda: [now_ready()], tmp_path / "health", HOST, None):
+        until(lambda: "health not published" in caplog.text, "a warning")
+        assert read(tmp_path / "health").ready
+
+
+def test_the_health_of_processes_that_cant_be_read_is_published_when_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when no descriptor is free."""
+    file = tmp_path / "health"
+    with ProcessHealth.open(1) as files, published(files.reports, file, HOST, None):
+        child = Path(files.environment(0)[health_checks.HEALTH_FILE])
+        child.mkdir()
+        until(lambda: "health not published" in caplog.text, "a warning")
+        child.rmdir()
+        child.write_text(json.dumps(Health([now_ready()]).json()))
+        until(lambda: read(file).ready, "the next report")
+
+
+def test_slow_callers_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_checks, "_CALLERS", 2)
+    with published(lambda: [now_ready()], None, HOST, 0) as port, ExitStack() as stack:
+        assert port is not None
+        slow = [stack.enter_context(socket.create_connection((HOST, port), HANG_S)) for _ in range(3)]
+        assert get(port, "/health/alive")[0] == 200
+        for caller in slow[:2]:
+            assert caller.recv(1) == b""
 
 
 def test_systemd_hears_nothing_of_a_stalled_worker(tmp_path: Path) -> None:

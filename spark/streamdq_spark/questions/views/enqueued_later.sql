@@ -5,19 +5,17 @@
 --   hour    integer   a coming one
 --   part    number
 WITH ahead AS (
-    SELECT topic, due - created AS ahead_ms
-    FROM recent
-    WHERE is_attempt AND attempt <= 1 AND due IS NOT NULL AND created IS NOT NULL AND finished > :last_ms - 1209600000
+    SELECT topic, value AS ahead_ms, n FROM hour_values WHERE measure = 'ahead' AND :last_hour - hour < 336
     UNION ALL
-    SELECT topic, wait_ms FROM retry_waits WHERE finished > :last_ms - 1209600000
+    SELECT topic, wait_ms, 1 FROM retry_waits WHERE :last_hour - hour < 336
 ), coming_hours AS (
     SELECT explode(sequence(CAST(:now_hour AS BIGINT), CAST(:now_hour + 23 AS BIGINT))) AS hour
 ), until AS (
     SELECT hour, greatest(hour * 3600000 + 1800000 - :now_ms, 0) AS until_ms FROM coming_hours
 ), topics AS (
-    SELECT topic, count(*) AS n FROM ahead GROUP BY topic
+    SELECT topic, sum(n) AS n FROM ahead GROUP BY topic
 )
-SELECT t.topic, u.hour, count(a.topic) / max(t.n) AS part
+SELECT t.topic, u.hour, coalesce(sum(a.n), 0) / max(t.n) AS part
 FROM topics t
 CROSS JOIN until u
 LEFT JOIN ahead a ON a.topic = t.topic AND a.ahead_ms <= u.until_ms

@@ -6,14 +6,14 @@
 --   chance  number   of such a difference if nothing changed, all classes together (Holm, A Simple Sequentially Rejective Multiple
 --                    Test Procedure, 1979), to 4 digits; null: too little
 WITH hours AS (  -- the last two weeks
-    SELECT topic, "group", hour, CASE WHEN :last_hour - hour < 168 THEN 1 ELSE 0 END AS span, count(*) AS n
-    FROM recent
-    WHERE is_attempt AND :last_hour - hour < 336
+    SELECT topic, "group", hour, CASE WHEN :last_hour - hour < 168 THEN 1 ELSE 0 END AS span, sum(attempts) AS n
+    FROM tried
+    WHERE :last_hour - hour < 336
     GROUP BY topic, "group", hour
 ), hits AS (
-    SELECT topic, "group", error, hour, count(*) AS x
-    FROM recent
-    WHERE has_failed AND error IS NOT NULL AND :last_hour - hour < 336
+    SELECT topic, "group", error, hour, sum(failed) AS x
+    FROM error_hours
+    WHERE :last_hour - hour < 336
     GROUP BY topic, "group", error, hour
 ), errors AS (
     SELECT DISTINCT topic, "group", error FROM hits

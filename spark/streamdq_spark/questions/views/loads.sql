@@ -8,7 +8,7 @@
 --   load       number
 --   load_high  number
 WITH queues AS (
-    SELECT topic, "group", count(*) AS attempts FROM recent WHERE is_attempt AND :last_hour - hour < 336 GROUP BY topic, "group"
+    SELECT topic, "group", sum(attempts) AS attempts FROM tried WHERE :last_hour - hour < 336 GROUP BY topic, "group"
 ), parts AS (
     SELECT topic, "group", attempts / sum(attempts) OVER (PARTITION BY topic) AS part FROM queues
 ), shared AS (

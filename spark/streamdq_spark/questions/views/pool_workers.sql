@@ -8,12 +8,12 @@ WITH members AS (
     FROM worked_on w
     JOIN pools p ON p.topic = w.topic AND p."group" IS NOT DISTINCT FROM w."group"
 ), hours AS (
-    SELECT m.pool, w.consumer, w.hour, w.ended, w.most_of_day
-    FROM worked w
+    SELECT m.pool, w.consumer, w.hour, w.ended, w.most_at_once
+    FROM worker_hours w
     JOIN members m ON m."group" IS NOT DISTINCT FROM w."group" AND m.consumer = w.consumer
-    WHERE w.hour > :last_hour - 336 AND w.hour < :end_hour AND w.most_of_day IS NOT NULL
+    WHERE w.hour > :last_hour - 336 AND w.hour < :end_hour
 ), most AS (
-    SELECT pool, consumer, max(most_of_day) AS most, sum(ended) AS ended FROM hours GROUP BY pool, consumer
+    SELECT pool, consumer, max(most_at_once) AS most, sum(ended) AS ended FROM hours GROUP BY pool, consumer
 ), ranked AS (
     SELECT pool, most, sum(ended) OVER (PARTITION BY pool ORDER BY most, consumer ROWS UNBOUNDED PRECEDING) AS up_to,
         sum(ended) OVER (PARTITION BY pool) AS of

@@ -6,12 +6,22 @@
 --   an_hour  number    attempts that became ready in such an hour, the mean
 --   at_once  number    slots, as many as the share :objective of them needed: those that became ready within a window run beside
 --                      each other
-WITH in_windows AS (
-    SELECT topic, "group", ready_hour, of_slot * count(*) OVER (
-            PARTITION BY topic, "group", day ORDER BY tenth RANGE BETWEEN 9 PRECEDING AND CURRENT ROW) AS slots
-    FROM arrivals
+WITH lately_used AS (
+    SELECT topic, "group", ready_hour, clock_of(ready_hour) % 24 AS clock, slots, n FROM slots_by_hour WHERE :last_hour - hour < 336
+), counted AS (
+    SELECT topic, "group", clock, slots, sum(n) AS n FROM lately_used GROUP BY topic, "group", clock, slots
+), placed AS (
+    SELECT topic, "group", clock, slots, sum(n) OVER (PARTITION BY topic, "group", clock ORDER BY slots) AS up_to,
+        (sum(n) OVER (PARTITION BY topic, "group", clock) - 1) * :objective AS place
+    FROM counted
+), clocks AS (
+    SELECT topic, "group", clock, min(slots) FILTER (WHERE up_to > floor(place)) AS below,
+        min(slots) FILTER (WHERE up_to > ceil(place)) AS above, max(place) - floor(max(place)) AS part
+    FROM placed
+    GROUP BY topic, "group", clock
+), hours_used AS (
+    SELECT topic, "group", clock, sum(n) / count(DISTINCT ready_hour) AS an_hour FROM lately_used GROUP BY topic, "group", clock
 )
-SELECT topic, "group", clock_of(ready_hour) % 24 AS clock, count(*) / count(DISTINCT ready_hour) AS an_hour,
-    percentile_cont(:objective) WITHIN GROUP (ORDER BY slots) AS at_once
-FROM in_windows
-GROUP BY topic, "group", clock_of(ready_hour) % 24
+SELECT h.topic, h."group", h.clock, h.an_hour, c.below + (c.above - c.below) * c.part AS at_once
+FROM hours_used h
+JOIN clocks c ON c.topic = h.topic AND c."group" IS NOT DISTINCT FROM h."group" AND c.clock = h.clock

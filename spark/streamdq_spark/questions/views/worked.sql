@@ -6,29 +6,25 @@
 --   ended         integer   attempts that ended in it
 --   busy_ms       integer   how long attempts ran in it, added up; of each attempt at most the last 48 hours count
 --   most_at_once  integer
---   most_of_day   integer   the same, of the attempts that ended on the day of the hour; null: there were none
 WITH ran AS (
     SELECT "group", consumer, started, finished, hour AS last, greatest(hour_of(started), hour - 47) AS first
-    FROM running
+    FROM ended
     WHERE (is_attempt OR event IN ('released', 'reclaimed')) AND consumer IS NOT NULL AND started <= finished
 ), pieces AS (
     SELECT "group", consumer, started, finished, last, explode(sequence(first, last)) AS hour FROM ran
 ), cut AS (  -- in ms of the hour
     SELECT "group", consumer, hour, greatest(started - hour * 3600000, 0) AS since,
-        least(finished - hour * 3600000, 3600000) AS until, CASE WHEN hour = last THEN 1 ELSE 0 END AS ends_here,
-        CASE WHEN floor(hour / 24e0) = floor(last / 24e0) THEN 1 ELSE 0 END AS of_day
+        least(finished - hour * 3600000, 3600000) AS until, CASE WHEN hour = last THEN 1 ELSE 0 END AS ends_here
     FROM pieces
 ), points AS (  -- in the order of time, an end before a start of the same millisecond
-    SELECT "group", consumer, hour, 2 * since + 1 AS moment, 1 AS change, of_day AS change_of_day, 0 AS ended, 0 AS busy_ms FROM cut
+    SELECT "group", consumer, hour, 2 * since + 1 AS moment, 1 AS change, 0 AS ended, 0 AS busy_ms FROM cut
     UNION ALL
-    SELECT "group", consumer, hour, 2 * until, -1, -of_day, ends_here, until - since FROM cut
+    SELECT "group", consumer, hour, 2 * until, -1, ends_here, until - since FROM cut
 ), running_at AS (
-    SELECT "group", consumer, hour, ended, busy_ms, change_of_day, sum(change) OVER so_far AS at_once,
-        sum(change_of_day) OVER so_far AS at_once_of_day
+    SELECT "group", consumer, hour, ended, busy_ms,
+        sum(change) OVER (PARTITION BY hour, consumer, "group" ORDER BY moment ROWS UNBOUNDED PRECEDING) AS at_once
     FROM points
-    WINDOW so_far AS (PARTITION BY hour, consumer, "group" ORDER BY moment ROWS UNBOUNDED PRECEDING)
 )
-SELECT "group", consumer, hour, sum(ended) AS ended, sum(busy_ms) AS busy_ms, greatest(max(at_once), 1) AS most_at_once,
-    CASE WHEN min(change_of_day) < 0 THEN greatest(max(at_once_of_day), 1) END AS most_of_day
+SELECT "group", consumer, hour, sum(ended) AS ended, sum(busy_ms) AS busy_ms, greatest(max(at_once), 1) AS most_at_once
 FROM running_at
 GROUP BY "group", consumer, hour

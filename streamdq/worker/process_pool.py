@@ -1,0 +1,330 @@
+"""The processes of handlers with ``process=True``, as the worker sees them (child.py is their side).
+
+Each call takes a process of its own for its time, over a connection of its own. So a process that crashes, or is killed
+because a TTR has passed, takes no other job along. A thread of the worker waits for it, as for a ``def`` handler, and
+does what the handler asks for. A job is claimed only when a process is ready: importing the user's code counts against
+no TTR.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+import signal
+import threading
+import time
+from asyncio import CancelledError
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..errors import HandlerProcessDied, InvalidInput
+from ..operations.attempts.results import ClaimedJob
+from ..operations.results.inside import Inside
+from ..process.logs import log
+from ..threads import ThreadOf
+from .child import ABORT, CALL, DONE, FAILED, READY, TOUCH, Call, Setup, main
+from .handlers import Handler
+from .member import Where
+from .pool import ProcessPool
+from .running_job import Services, may_start
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
+_END_S = 3.0
+
+
+class Child:
+    """One process. It is starting until ``begin`` has returned."""
+
+    def __init__(self, setup: Setup) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, self._theirs = context.Pipe()
+        self._process = context.Process(target=main, args=(self._theirs, setup), name="streamdq-handler")
+        self._sending = threading.Lock()
+        self._has_ended = False
+        self.calls = 0
+
+    def begin(self) -> None:
+        """
+        Raises:
+            HandlerProcessDied: it can't import the handlers, or has ended.
+        """
+        try:
+            self._process.start()
+            self._theirs.close()
+            kind, *rest = self._connection.recv()
+        except EOFError:
+            raise self.died("ended before it was ready, and has written why to stderr") from None
+        except OSError as error:
+            raise self.died(f"did not start: {error}") from None
+        if kind == FAILED:
+            self.end()
+            raise HandlerProcessDied(f"a process for handlers can't start: {rest[0]}")
+        assert kind == READY
+
+    def send(self, kind: bytes, data: bytes) -> None:
+        with self._sending:
+            self._connection.send_bytes(kind + data)
+
+    def receive(self) -> Any:
+        return self._connection.recv()
+
+    def kill(self) -> None:
+        with suppress(ValueError, AttributeError):  # it has ended, and its thread knows; or has not been started
+            self._process.kill()
+
+    def died(self, how: str = "ended") -> HandlerProcessDied:
+        """The error, once it has ended."""
+        code = self.end()
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            how = f"was killed by {name}" + (", as when memory is full" if name == "SIGKILL" else "")
+        return HandlerProcessDied(f"the process of the handler {how} (exit code {code})")
+
+    def close(self) -> None:
+        """Asks it to end."""
+        self._connection.close()
+
+    def end(self, within_s: float = _END_S) -> int | None:
+        """Waits until it has ended, and kills it if that takes long; returns the exit code."""
+        if self._has_ended:
+            return None
+        self._has_ended = True
+        self.close()
+        self._theirs.close()
+        if self._process.pid is None:
+            return None
+        self._process.join(within_s)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        code = self._process.exitcode
+        self._process.close()
+        return code
+
+
+class Children:
+    """All processes of one worker. ``changed`` is called, in any thread, when there may be another number of ready
+    ones.
+    """
+
+    def __init__(
+        self, pool: ProcessPool, most: int, handlers: Iterable[Handler], where: Where, of: Inside,
+        services: Services, changed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.services = services
+        self._most = min(most, pool.processes)
+        self._max_calls = pool.max_calls or float("inf")
+        topics = frozenset(handler.topic for handler in handlers)
+        self._setup = Setup(
+            _functions(handlers), _sent(where), (of.namespace, of.group, topics), pool.memory_bytes
+        )  # fmt: skip
+        self._changed = changed
+        self._idle: deque[Child] = deque()
+        self._busy: set[Child] = set()
+        self._starting: set[Child] = set()
+        self._threads = 0  # that start one
+        self._state = threading.Condition()
+        self._closed = threading.Event()
+
+    @property
+    def ready(self) -> int:
+        """How many calls can run at once now."""
+        return len(self._idle) + len(self._busy)
+
+    def call_of(self, held: Sequence[ClaimedJob]) -> ProcessCall:
+        return ProcessCall(self, held)
+
+    def begin(self) -> None:
+        """Starts one; others follow when no ready one is idle.
+
+        Raises:
+            HandlerProcessDied: the user's modules can't be imported in another process.
+        """
+        child = Child(self._setup)
+        with self._state:
+            self._starting.add(child)
+        try:
+            child.begin()
+        finally:
+            with self._state:
+                self._starting.discard(child)
+        with self._state:
+            if not (late := self._closed.is_set()):
+                self._idle.append(child)
+                self._state.notify()
+        if late:
+            child.end()
+
+    def take(self, until: float) -> Child | None:
+        """A ready one; None: there is none until then, on the monotonic clock."""
+        with self._state:
+            self._state.wait_for(lambda: self._idle, max(0.0, until - time.monotonic()))
+            if not self._idle:
+                return None
+            child = self._idle.pop()
+            self._busy.add(child)
+            self._start_another()
+            return child
+
+    def give_back(self, child: Child, *, is_alive: bool) -> None:
+        child.calls += 1
+        with self._state:
+            self._busy.discard(child)
+            stays = is_alive and child.calls < self._max_calls and not self._closed.is_set()
+            if stays:
+                self._idle.append(child)
+                self._state.notify()
+            else:
+                self._start_another()
+        if not stays:
+            child.end()
+        self._changed()
+
+    def lose(self, child: Child) -> None:
+        """It is being killed: it takes no more calls."""
+        with self._state:
+            self._busy.discard(child)
+
+    def _start_another(self) -> None:
+        if not self._idle and self.ready + self._threads < self._most and not self._closed.is_set():
+            self._threads += 1
+            threading.Thread(target=self._start, name="streamdq-starts-process", daemon=True).start()
+
+    def _start(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._closed.is_set():
+            try:
+                self.begin()
+                break
+            except HandlerProcessDied as error:
+                if not self._closed.is_set():
+                    log.error("a process for handlers did not start", error=str(error), next_try_s=pause_s)
+            self._closed.wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        with self._state:
+            self._threads -= 1
+        self._changed()
+
+    def close(self) -> None:
+        """Ends the idle ones, and kills the others."""
+        self._closed.set()
+        with self._state:
+            idle, others = list(self._idle), [*self._busy, *self._starting]
+            self._idle.clear()
+        for child in others:
+            child.kill()
+        for child in idle:
+            child.close()
+        until = time.monotonic() + _END_S
+        for child in idle:
+            child.end(max(0.0, until - time.monotonic()))
+
+
+class ProcessCall(ThreadOf):
+    """A call of a handler: the thread that waits for it, and the process where it runs."""
+
+    __slots__ = ("_child", "_children", "_held", "_is_stopped", "_lock")
+
+    def __init__(self, children: Children, held: Sequence[ClaimedJob]) -> None:
+        super().__init__()
+        self._children = children
+        self._held = held
+        self._child: Child | None = None
+        self._is_stopped = False
+        self._lock = threading.Lock()  # so that no process is killed that has another call already
+
+    def stop(self) -> bool:
+        """The attempt is over: kills the process."""
+        with self._lock:
+            self._is_stopped = True
+            if self._child is not None:
+                self._children.lose(self._child)
+                self._child.kill()
+        return True
+
+    def abort(self, held: ClaimedJob) -> None:
+        """The handler can see that somebody has aborted the job."""
+        with self._lock, suppress(OSError):  # it has ended
+            if self._child is not None and held in self._held:
+                self._child.send(ABORT, str(self._held.index(held)).encode())
+
+    def carry_out(
+        self, handler: Handler, held: list[ClaimedJob], bodies: list[Any], keep: bool
+    ) -> tuple[Any, BaseException | None]:
+        """What the handler returns, and what it raises; in the thread. Without a process in time, no job begins."""
+        child = self._children.take(min(one.start_by for one in held))
+        if child is None:
+            return None, None
+        with self._lock:
+            self._child = child
+        held, bodies = may_start(held, bodies)
+        self._held = held
+        is_alive = True
+        try:
+            if not held:
+                return None, None
+            try:
+                data = pickle.dumps(Call.of(handler, held, bodies, keep=keep))
+            except Exception as error:
+                return None, error
+            if self._is_stopped:
+                return None, CancelledError()
+            child.send(CALL, data)
+            return self._answer(child)
+        except (EOFError, OSError):
+            is_alive = False
+            return None, child.died()
+        finally:
+            self._give_back(child, is_alive=is_alive)
+
+    def _answer(self, child: Child) -> tuple[Any, BaseException | None]:
+        services = self._children.services
+        while True:
+            kind, *rest = child.receive()
+            if kind == DONE:
+                return _loaded(rest[0])
+            held = self._held[rest[0]]
+            (services.touch if kind == TOUCH else services.report)(held, rest[1])
+
+    def _give_back(self, child: Child, *, is_alive: bool) -> None:
+        with self._lock:
+            self._child = None
+            is_alive = is_alive and not self._is_stopped
+        self._children.give_back(child, is_alive=is_alive)
+
+
+def _loaded(done: bytes) -> tuple[Any, BaseException | None]:
+    try:
+        result, error = pickle.loads(done)  # noqa: S301 - of this worker's process
+        return result, None if error is None else error.exception()
+    except Exception as unloadable:  # of a class that is only there
+        return None, unloadable
+
+
+def _functions(handlers: Iterable[Handler]) -> bytes:
+    """
+    Raises:
+        InvalidInput: another process can't import one of them.
+    """
+    functions = []
+    for handler in handlers:
+        try:
+            pickle.dumps(handler.function)
+        except Exception as error:
+            raise InvalidInput(
+                f"handler of {handler.topic!r}: process=True needs a function at the top of a module, with no other "
+                f"decorator above worker.handler: {error}"
+            ) from None
+        functions.append(handler.function)
+    return pickle.dumps(functions)
+
+
+def _sent(where: Where) -> bytes | str:
+    if (where.url or where.settings.url).startswith("memory:"):
+        return "memory:// lives in one process"
+    try:
+        return pickle.dumps(where)
+    except Exception as error:
+        return str(error)

@@ -1,0 +1,291 @@
+"""Handlers with ``process=True``: like ``def`` handlers, but a crash or a TTR ends their process, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import psutil
+import pytest
+
+from streamdq import Attempt, InvalidInput, JobState, NewJob, ProcessPool, Queue, Worker
+from streamdq.codec.zstd import Zstd
+from streamdq.errors import HandlerProcessDied, JobFailed, ResultNotKept
+from tests.docs.reader import blocks
+from tests.redis import process_handlers as handlers
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
+from tests.redis.process_handlers import Unpicklable
+from tests.servers import Server
+from tests.waiting import HANG_S, eventually, until
+
+
+@pytest.fixture
+def server(newest: Server) -> Server:
+    return newest
+
+
+@asynccontextmanager
+async def serving(
+    server: Server,
+    function: Callable[..., Any],
+    *,
+    pool: ProcessPool | None = None,
+    settings: Any = None,
+    **options: Any,
+) -> AsyncIterator[tuple[Worker, Queue]]:
+    """A worker that has the handler for the topic ``t``, in processes, and keeps its results."""
+    worker = Worker(server.url, NAMESPACE, pool=pool or ProcessPool(2), settings=settings or SETTINGS, codec=[Zstd()])
+    worker.handler("t", process=True, result="1h", **options)(function)
+    with Queue(server.url, NAMESPACE, settings=SETTINGS, codec=[Zstd()]) as queue:
+        async with Space(server.url).serving(worker):
+            yield worker, queue
+
+
+async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    return await asyncio.to_thread(function, *args)
+
+
+async def result_of(queue: Queue, id: str) -> Any:
+    return await in_thread(lambda: queue.result("t", id, timeout=HANG_S))
+
+
+async def error_of(queue: Queue, id: str) -> str:
+    await eventually(lambda: state_of(queue, id) is JobState.DEAD, f"{id} is a dead letter")
+    job = queue.get("t", id)
+    assert job is not None
+    return job.groups["default"].error or ""
+
+
+def state_of(queue: Queue, id: str) -> JobState | None:
+    job = queue.get("t", id)
+    return None if job is None else job.groups["default"].state
+
+
+def has_ended(queue: Queue, id: str) -> bool:
+    return queue.get("t", id) is None
+
+
+def fifo_in(folder: Path, name: str = "fifo") -> Path:
+    os.mkfifo(folder / name)
+    return folder / name
+
+
+def pid_of(fifo: Path) -> int:
+    """Of the process that reads there, once it does."""
+    file = fifo.with_name(f"{fifo.name}.pid")
+    until(lambda: file.exists() and file.read_text(), "the handler runs")
+    return int(file.read_text())
+
+
+def is_gone(pid: int) -> bool:
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+async def test_it_can_do_what_a_def_handler_can(server: Server) -> None:
+    async with serving(server, handlers.add, ttr="5s", version=2) as (_, queue):
+        body = {"number": 41, "name": "x" * 5000}
+        queue.enqueue("t", body, id="a", version=2)
+        result = await result_of(queue, "a")
+        assert result.pop("pid") != os.getpid()
+        assert result == {"number": 42, "attempt": 1, "version": 2, "has_time": True, "body": body}
+        assert queue.get("follow-up", "after-a") is not None
+
+
+async def test_middleware_is_around_it_in_the_worker(server: Server) -> None:
+    worker = Worker(server.url, NAMESPACE, pool=ProcessPool(1), settings=SETTINGS)
+    worker.handler("t", process=True, retry="none")(handlers.fail)
+    seen = Seen()
+
+    @worker.middleware
+    async def around(attempt: Attempt, call_next: Any) -> None:
+        try:
+            await call_next()
+        except HandlerProcessDied as error:
+            seen.add((attempt.jobs[0].id, os.getpid(), type(error)))
+            raise
+
+    with Queue(server.url, NAMESPACE, settings=SETTINGS) as queue:
+        async with Space(server.url).serving(worker):
+            queue.enqueue("t", "killed", id="a")
+            assert await seen.count(1) == [("a", os.getpid(), HandlerProcessDied)]
+
+
+async def test_each_failure_is_that_of_its_attempt(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    pool = ProcessPool(2, memory_bytes=8 * 2**30)
+    async with serving(server, handlers.fail, pool=pool, retry="none") as (_, queue):
+        hows = ["killed", "exits", "crashes", "raises", "unpicklable", "buries", "retries", "lazy", "too large", "fine"]
+        for how in hows:
+            queue.enqueue("t", how, id=how)
+        assert await result_of(queue, "fine") == "fine"
+        died = "HandlerProcessDied: the process of the handler"
+        assert f"{died} was killed by SIGKILL, as when memory is full" in await error_of(queue, "killed")
+        assert f"{died} ended (exit code 3)" in await error_of(queue, "exits")
+        assert f"{died} was killed by SIGSEGV" in await error_of(queue, "crashes")
+        assert await error_of(queue, "raises") == "ValueError: no such order"
+        assert await error_of(queue, "unpicklable") == "Unpicklable: order 7"
+        assert await error_of(queue, "buries") == "not ours"
+        assert "with process=True a handler can't return a generator" in await error_of(queue, "lazy")
+        assert (await error_of(queue, "too large")).startswith("MemoryError")
+        await eventually(lambda: state_of(queue, "retries") is JobState.DELAYED, "it comes again later")
+        queue.enqueue("t", "no result", id="b")
+        with pytest.raises(ResultNotKept):
+            await result_of(queue, "b")
+        with pytest.raises(JobFailed):
+            await result_of(queue, "raises")
+    (traceback,) = {record.exc_text for record in caplog.records if "no such order" in str(record.exc_text)} or {""}
+    assert "in fail" in caplog.text
+    assert traceback is not None
+
+
+async def test_a_crash_takes_no_other_job_along_and_a_ttr_ends_the_process(server: Server, tmp_path: Path) -> None:
+    async with serving(server, handlers.wait, retry="none") as (_, queue):
+        first, second = fifo_in(tmp_path, "first"), fifo_in(tmp_path, "second")
+        queue.enqueue("t", str(first), id="first")
+        queue.enqueue("t", str(second), id="second", ttr="1s")
+        pids = await in_thread(pid_of, first), await in_thread(pid_of, second)
+        assert "TTR 1s passed" in await error_of(queue, "second")
+        await eventually(lambda: is_gone(pids[1]), "the process is killed")
+        assert not is_gone(pids[0])
+        third = fifo_in(tmp_path, "third")
+        queue.enqueue("t", str(third), id="third")
+        os.kill(await in_thread(pid_of, third), signal.SIGKILL)
+        assert "killed by SIGKILL" in await error_of(queue, "third")
+        await in_thread(first.write_text, "go on")
+        assert await result_of(queue, "first") == pids[0]
+
+
+async def test_an_abort_is_seen_inside_and_ends_what_ignores_it(server: Server, tmp_path: Path) -> None:
+    async with serving(server, handlers.wait_for_abort) as (_, queue):
+        sees, ignores = fifo_in(tmp_path, "sees"), fifo_in(tmp_path, "ignores")
+        for fifo in (sees, ignores):
+            queue.enqueue("t", str(fifo), id=fifo.name)
+        pids = {fifo: await in_thread(pid_of, fifo) for fifo in (sees, ignores)}
+        await in_thread(sees.write_text, "go on")
+        for fifo in (sees, ignores):
+            await in_thread(queue.abort, "t", fifo.name)
+        await eventually((tmp_path / "sees.seen").exists, "the handler sees it")
+        await eventually(lambda: is_gone(pids[ignores]), "the process is killed")
+        for fifo in (sees, ignores):
+            await eventually(partial(has_ended, queue, fifo.name), "it has ended")
+
+
+async def test_only_so_many_are_claimed_as_there_are_processes(server: Server, tmp_path: Path, seen: Seen) -> None:
+    worker = Worker(server.url, NAMESPACE, pool=ProcessPool(1, max_calls=1), settings=SETTINGS)
+    worker.handler("t", process=True, result="1h")(handlers.wait)
+    worker.handler("beside")(recorder(seen))
+    with Queue(server.url, NAMESPACE, settings=SETTINGS) as queue:
+        async with Space(server.url).serving(worker):
+            fifos = [fifo_in(tmp_path, str(n)) for n in range(3)]
+            queue.enqueue_many("t", [NewJob(str(fifo), id=fifo.name) for fifo in fifos])
+            pids = []
+            for n in range(3):
+                group = queue.stats("t").topics["t"].groups["default"]
+                assert group.running <= 1
+                running = await in_thread(until_any, fifos[n:])
+                queue.enqueue("beside", n)
+                await seen.count(n + 1)
+                group = queue.stats("t").topics["t"].groups["default"]
+                assert (group.running, group.ready) == (1, 2 - n)
+                await in_thread(running.write_text, "go on")
+                pids.append(await result_of(queue, running.name))
+                fifos.remove(running)
+                fifos.insert(0, running)
+            assert len(set(pids)) == 3, "each process has one call"
+
+
+def until_any(fifos: list[Path]) -> Path:
+    found: list[Path] = []
+
+    def some() -> bool:
+        found.extend(fifo for fifo in fifos if fifo.with_name(f"{fifo.name}.pid").exists())
+        return bool(found)
+
+    until(some, "one runs")
+    return found[0]
+
+
+async def test_a_batch_is_one_call(server: Server) -> None:
+    async with serving(server, handlers.count, batch=10) as (_, queue):
+        queue.enqueue_many("t", [NewJob(n, id=str(n)) for n in range(3)])
+        found = [await result_of(queue, str(n)) for n in range(3)]
+    assert sorted(one[:2] for one in found) == [[n, str(n)] for n in range(3)]
+
+
+async def test_the_grace_period_ends_what_goes_on(server: Server, tmp_path: Path) -> None:
+    fifo = fifo_in(tmp_path)
+    async with serving(server, handlers.wait) as (_, queue):
+        queue.enqueue("t", str(fifo), id="a")
+        pid = await in_thread(pid_of, fifo)
+    assert is_gone(pid)
+    with Queue(server.url, NAMESPACE, settings=SETTINGS) as queue:
+        job = queue.get("t", "a")
+        assert job is not None
+        assert (job.groups["default"].state, job.groups["default"].attempt) == (JobState.READY, 0)
+
+
+ORPHANS = """
+import sys
+from streamdq import ProcessPool, Worker
+from tests.redis.process_handlers import wait
+
+worker = Worker(sys.argv[1], "test", pool=ProcessPool(1))
+worker.handler("t", process=True)(wait)
+if __name__ == "__main__":
+    worker.run()
+"""
+
+
+def test_processes_end_with_a_worker_that_is_killed(server: Server, tmp_path: Path) -> None:
+    fifo = fifo_in(tmp_path)
+    (tmp_path / "orphans.py").write_text(ORPHANS)
+    root = str(Path(__file__).parents[2])
+    process = subprocess.Popen(
+        [sys.executable, "orphans.py", server.url], cwd=tmp_path, env={**os.environ, "PYTHONPATH": root}
+    )
+    with Queue(server.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.enqueue("t", str(fifo), id="a")
+        pid = pid_of(fifo)
+        process.kill()
+        process.wait()
+        until(partial(is_gone, pid), "the process of the handler has ended")
+
+
+def test_the_page_s_program_prints_its_result(server: Server, tmp_path: Path) -> None:
+    (block,) = (one for one in blocks(Path(__file__).parents[2] / "docs/cpu-bound.md") if one.file)
+    (tmp_path / block.file).write_text(block.text)
+    env = {**os.environ, "STREAMDQ_URL": server.url}
+    done = subprocess.run([sys.executable, block.file], cwd=tmp_path, env=env, stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b"332833500\n"
+
+
+@pytest.mark.parametrize("function", [lambda body: body, partial(print, file=Unpicklable(7, Lock()))])
+async def test_what_another_process_cant_import_is_refused_at_the_start(
+    server: Server, function: Callable[..., Any]
+) -> None:
+    worker = Worker(server.url, NAMESPACE, settings=SETTINGS)
+    worker.handler("t", process=True)(function)
+    with pytest.raises(InvalidInput, match="process=True needs a function at the top of a module"):
+        await worker.serve()
+
+
+def test_a_coroutine_needs_no_process() -> None:
+    async def handle(body: Any) -> None: ...
+
+    with pytest.raises(InvalidInput, match="process=True is for `def` handlers"):
+        Worker("memory://unused").handler("t", process=True)(handle)
+
+
+@pytest.mark.parametrize("name", ["size", "memory_bytes", "max_calls"])
+def test_a_pool_of_nothing_is_refused(name: str) -> None:
+    for value in (0, True, 1.5):
+        with pytest.raises(InvalidInput, match=f"pool: {name}="):
+            ProcessPool(**{name: value})  # type: ignore[arg-type]
