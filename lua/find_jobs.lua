@@ -8,7 +8,7 @@
 -- runs while its slot moves
 -- flags: no-writes
 -- include: stored_format, groups, largest, progress, delivery, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, scan, end_in_group, deliveries, group_states, job_row, search_groups, search
+--   key_limit, scan, end_in_group, link_key, waits, deliveries, group_states, job_row, search_groups, search
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local s = shard(KEYS)

@@ -4,7 +4,7 @@
 local function cancel_in(s, job, group, p)
   redis.call('HINCRBY', s.counts, 'cancelled:' .. group, 1)
   local own = {group = group, id = job.id, record = job.record, progress = p}
-  keep_result(s, own, 'cancelled|')
+  report_end(s, own, 'cancelled|')
   return rare_row(s, 'cancelled', own, {due = p and p.deadline ~= '' and p.deadline})
 end
 
@@ -30,5 +30,6 @@ local function drop_job(s, job, dead)
   end
   remember(s, rows)
   forget(s, job.id, main)
+  stop_waiting_for(s, job)
   return 1
 end

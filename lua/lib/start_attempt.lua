@@ -18,7 +18,7 @@ local function expire_entry(s, claim, entry, job)
     {consumer = s.consumer, due = job.due, moved = string.match(entry.id, '^%d+')})
   claim.late[#claim.late + 1], claim.mains[#claim.mains + 1] = job.id, job.progress and job.progress.main or entry.id
   release_key(s, s.group, job.id)
-  keep_result(s, job, 'expired|')
+  report_end(s, job, 'expired|')
 end
 
 -- begun(s, claim, entry, job): starts the attempt, with the job's own TTR (job.ttr, text, '' = it has none), and the due time
