@@ -45,6 +45,10 @@ HEARTBEAT_S = 1.0
 """How often a worker sends a heartbeat while it holds claims."""
 
 
+HEALTH_FILE = "STREAMDQ_HEALTH_FILE"
+"""The environment variable of a worker's health file."""
+
+
 class FromEnvironment(BaseModel):
     """Settings from environment variables; what is given comes before them."""
 

@@ -42,6 +42,9 @@ SETTINGS = {
 }
 ANALYSIS = {
     "spark.sql.adaptive.enabled": "false",  # a job for each exchange, between which a core had nothing to do
+    # What a join sends to all tasks may take long to calculate: after 300 s, the default, an analysis of ten million
+    # events failed on a busy machine.
+    "spark.sql.broadcastTimeout": "-1",
     "spark.sql.files.openCostInBytes": "65536",  # hourly files are small: with 4 MB, a task has 30
     # Each column's values would be looked up to see how they can be packed; what finds no room in memory is on disk.
     "spark.sql.inMemoryColumnarStorage.compressed": "false",

@@ -167,10 +167,14 @@ def _complain_of_usage(error: Any) -> None:
     if isinstance(everything, Root) and everything.has_in_a_command(error.ctx, option):
         terminal.complain(f"{option} is an option of commands: write it after the command; see {command} --help")
         return
-    variable = getattr(getattr(error, "param", None), "envvar", None) if message.startswith("Missing ") else None
-    also = f", and {variable} is not set" if variable else ""
-    said = f"{message} See" if message.endswith("?") else f"{message.rstrip('.')}{also}; see"
+    said = f"{message} See" if message.endswith("?") else f"{message.rstrip('.')}{_unset(error, message)}; see"
     terminal.complain(f"{said} {command} --help")
+
+
+def _unset(error: Any, message: str) -> str:
+    """The environment variable that could have given a missing argument."""
+    variable = getattr(getattr(error, "param", None), "envvar", None)
+    return f", and {variable} is not set" if variable and message.startswith("Missing ") else ""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import terminal
-from ..process.health import Report
-from ..process.health_checks import HEALTH_FILE, ProcessHealth, published, read
+from ..config import HEALTH_FILE
 from .common import EXIT_NO, Json, commands
 
 if TYPE_CHECKING:
-    from ..process.health_checks import Source
+    from ..process.health import Report
+    from ..process.health_checks import ProcessHealth, Source
     from ..worker.worker import Worker
 
 app = commands()
@@ -49,6 +49,8 @@ def health(
     its process has run nothing for 10 seconds, or when handlers hang in all of its slots. With --ready, it must also
     have started, and not be about to end. Redis is not asked: a restart of the worker would not bring it back.
     """
+    from ..process.health_checks import read
+
     found = read(file)
     if as_json:
         terminal.print_json(found.json())
@@ -99,15 +101,20 @@ class HealthOptions:
         if not self._wanted:
             yield None
             return
-        with ProcessHealth.open(count) as files, self._published(files.reports):
+        from ..process.health_checks import ProcessHealth
+
+        with ProcessHealth.made(count) as files, self._published(files.reports):
             yield files
 
     def _published(self, source: Source) -> contextlib.AbstractContextManager[int | None]:
+        from ..process.health_checks import published
+
         return published(source, self._file, self._host, self._port)
 
 
 def _source_of(worker: Worker) -> Callable[[], list[Report]]:
     """Before it serves, it is starting."""
+    from ..process.health import Report
     from ..worker.worker import run_of
 
     def reports() -> list[Report]:

@@ -38,7 +38,6 @@ from .metrics import (
     run_worker,
     served,
 )
-from .reload import run_reloading
 
 if TYPE_CHECKING:
     from ..worker.handlers import Handler
@@ -129,6 +128,8 @@ def worker(
     arguments += [*_BURSTS[until], *_child_options(concurrency, weight, priority, prune=prune)]
     command = command_line(*given_globals(context), *arguments)
     if reload:
+        from .reload import run_reloading
+
         if {metrics_port, health_file, health_port, processes} != {None, 1}:
             raise InvalidInput("--reload: runs one process, and serves neither metrics nor health")
         logs.configure(log_level, log_format)

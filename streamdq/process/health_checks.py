@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 
 from pydantic import TypeAdapter
 
+from ..config import HEALTH_FILE
 from ..errors import InvalidInput
 from ..private_files import private
 from .health import Health, Report
 from .logs import log, what
 
-HEALTH_FILE = "STREAMDQ_HEALTH_FILE"
 _EACH_S = 1.0
 _READ_S = 5.0  # for a caller to send its request
 _CALLERS = 32
@@ -59,7 +59,7 @@ class ProcessHealth:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, count: int) -> Iterator[ProcessHealth]:
+    def made(cls, count: int) -> Iterator[ProcessHealth]:
         with tempfile.TemporaryDirectory(prefix="streamdq-health-", ignore_cleanup_errors=True) as folder:
             yield cls(Path(folder), count)
 

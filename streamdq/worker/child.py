@@ -167,7 +167,6 @@ class _Child:
     def run(self) -> None:
         threading.Thread(target=self._read, name="streamdq-worker", daemon=True).start()
         while (data := self._calls.get()) is not None:
-            self._is_busy = True
             done = copy_context().run(self._answer, data)
             self._is_busy = False
             self._send(DONE, done)
@@ -178,6 +177,7 @@ class _Child:
             while True:
                 message = self._connection.recv_bytes()
                 if message[:1] == CALL:
+                    self._is_busy = True
                     self._calls.put(message[1:])
                 else:
                     self._aborted(int(message[1:]))

@@ -9,8 +9,10 @@ no TTR.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
+import socket
 import threading
 import time
 from asyncio import CancelledError
@@ -42,6 +44,7 @@ class Child:
         self._connection, self._theirs = context.Pipe()
         self._process = context.Process(target=main, args=(self._theirs, setup), name="streamdq-handler")
         self._sending = threading.Lock()
+        self._closing = threading.Lock()  # so that what is shut down is not another file that has the number by now
         self._has_ended = False
         self.calls = 0
 
@@ -73,6 +76,9 @@ class Child:
     def kill(self) -> None:
         with suppress(ValueError, AttributeError):  # it has ended, and its thread knows; or has not been started
             self._process.kill()
+        # Processes that the handler has forked hold the other end open, so that it would not end for who waits here.
+        with self._closing, suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as pipe:
+            pipe.shutdown(socket.SHUT_RDWR)
 
     def died(self, how: str = "ended") -> HandlerProcessDied:
         """The error, once it has ended."""
@@ -84,7 +90,8 @@ class Child:
 
     def close(self) -> None:
         """Asks it to end."""
-        self._connection.close()
+        with self._closing:
+            self._connection.close()
 
     def end(self, within_s: float = _END_S) -> int | None:
         """Waits until it has ended, and kills it if that takes long; returns the exit code."""
@@ -168,11 +175,12 @@ class Children:
             self._start_another()
             return child
 
-    def give_back(self, child: Child, *, is_alive: bool) -> None:
+    def give_back(self, child: Child, *, is_free: bool) -> None:
+        """``is_free``: it lives, and has answered its call."""
         child.calls += 1
         with self._state:
             self._busy.discard(child)
-            stays = is_alive and child.calls < self._max_calls and not self._closed.is_set()
+            stays = is_free and child.calls < self._max_calls and not self._closed.is_set()
             if stays:
                 self._idle.append(child)
                 self._state.notify()
@@ -261,7 +269,7 @@ class ProcessCall(ThreadOf):
             self._child = child
         held, bodies = may_start(held, bodies)
         self._held = held
-        is_alive = True
+        is_free = True
         try:
             if not held:
                 return None, None
@@ -271,13 +279,15 @@ class ProcessCall(ThreadOf):
                 return None, error
             if self._is_stopped:
                 return None, CancelledError()
+            is_free = False
             child.send(CALL, data)
-            return self._answer(child)
+            answered = self._answer(child)
+            is_free = True
+            return answered
         except (EOFError, OSError):
-            is_alive = False
             return None, child.died()
         finally:
-            self._give_back(child, is_alive=is_alive)
+            self._give_back(child, is_free=is_free)
 
     def _answer(self, child: Child) -> tuple[Any, BaseException | None]:
         services = self._children.services
@@ -288,11 +298,11 @@ class ProcessCall(ThreadOf):
             held = self._held[rest[0]]
             (services.touch if kind == TOUCH else services.report)(held, rest[1])
 
-    def _give_back(self, child: Child, *, is_alive: bool) -> None:
+    def _give_back(self, child: Child, *, is_free: bool) -> None:
         with self._lock:
             self._child = None
-            is_alive = is_alive and not self._is_stopped
-        self._children.give_back(child, is_alive=is_alive)
+            is_free = is_free and not self._is_stopped
+        self._children.give_back(child, is_free=is_free)
 
 
 def _loaded(done: bytes) -> tuple[Any, BaseException | None]:

@@ -20,6 +20,7 @@ import pytest
 from streamdq import Attempt, InvalidInput, JobState, NewJob, ProcessPool, Queue, Worker
 from streamdq.codec.zstd import Zstd
 from streamdq.errors import HandlerProcessDied, JobFailed, ResultNotKept
+from streamdq.worker.process_pool import ProcessCall
 from tests.docs.reader import blocks
 from tests.redis import process_handlers as handlers
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
@@ -161,6 +162,41 @@ async def test_a_crash_takes_no_other_job_along_and_a_ttr_ends_the_process(serve
         assert "killed by SIGKILL" in await error_of(queue, "third")
         await in_thread(first.write_text, "go on")
         assert await result_of(queue, "first") == pids[0]
+
+
+async def test_a_child_of_a_handler_holds_no_process_up(server: Server, tmp_path: Path) -> None:
+    """It has inherited the pipe to the worker, and keeps it open when the handler's process is killed."""
+    fifo, of_child = fifo_in(tmp_path), fifo_in(tmp_path, "fifo.child")
+    async with serving(server, handlers.leave_a_child, pool=ProcessPool(1), retry="none") as (_, queue):
+        queue.enqueue("t", str(fifo), id="a", ttr="1s")
+        await in_thread(pid_of, fifo)
+        assert "TTR 1s passed" in await error_of(queue, "a")
+        queue.enqueue("t", "none", id="b")
+        assert await result_of(queue, "b")
+        await in_thread(of_child.write_text, "end")
+
+
+async def test_a_process_that_has_not_answered_gets_no_other_call(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = fifo_in(tmp_path, "first"), fifo_in(tmp_path, "second")
+    answer, failing = ProcessCall._answer, [first]
+
+    def fail_once(call: ProcessCall, child: Any) -> Any:
+        if not failing:
+            return answer(call, child)
+        pid_of(failing.pop())
+        raise RuntimeError("what the handler reported could not be noted")
+
+    monkeypatch.setattr(ProcessCall, "_answer", fail_once)
+    async with serving(server, handlers.wait, pool=ProcessPool(1), retry="none") as (_, queue):
+        queue.enqueue("t", str(first), id="first")
+        queue.enqueue("t", str(second), id="second")
+        pid = await in_thread(pid_of, second)
+        assert is_gone(pid_of(first))
+        await in_thread(second.write_text, "go on")
+        assert await result_of(queue, "second") == pid
+        assert "could not be noted" in await error_of(queue, "first")
 
 
 async def test_an_abort_is_seen_inside_and_ends_what_ignores_it(server: Server, tmp_path: Path) -> None:

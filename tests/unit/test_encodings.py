@@ -18,7 +18,10 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = [path for folder in ("streamdq", "spark") for path in sorted((ROOT / folder).rglob("*.py"))]
 PLACES = {"open": 0, "fdopen": 1, "NamedTemporaryFile": 0, "TemporaryFile": 0, "SpooledTemporaryFile": 1}
 """Where the mode stands among the arguments; for the function ``open``, one later than for the method."""
-BYTES = {"LocalFolder", "folder", "_system", "ProcessFiles", "EmbeddedServer", "os", "webbrowser", "tarfile", "Link"}
+BYTES = {
+    "LocalFolder", "folder", "_folder", "_system", "ProcessFiles", "EmbeddedServer", "os", "webbrowser", "tarfile",
+    "Link",
+}  # fmt: skip
 """Whose ``open`` returns bytes, or no file."""
 ANY_TEXT = {"getpreferredencoding", "getoutput", "getstatusoutput", "popen"}
 

@@ -112,16 +112,18 @@ class SparkAnswers(Answers):
     def _few_events(self) -> DataFrame:
         """All of them, read by the driver, because to open the many files takes Spark longer than the rest."""
         read_few(self._spark, self._work.dump, self._work.all_files).createOrReplaceTempView("few_rows")
-        found = self._spark.sql(event_view("few_rows", self._work.columns, self._work.values)).coalesce(
-            1
-        )  # then nothing has to be shuffled
-        self._kept.append(found.persist())
-        return found
+        events = self._spark.sql(event_view("few_rows", self._work.columns, self._work.values))
+        return self._keep(events.coalesce(1))  # then nothing has to be shuffled
 
     def _many_events(self, name: str) -> DataFrame:
         rows = f"{name}_rows"
         read_files(self._spark, self._work.dump, self._work.files[name]).createOrReplaceTempView(rows)
-        return self._spark.sql(event_view(rows, self._work.columns, self._work.values))
+        return self._keep(self._spark.sql(event_view(rows, self._work.columns, self._work.values)))
+
+    def _keep(self, events: DataFrame) -> DataFrame:
+        """In memory, or on disk where that is full: most of the views read them."""
+        self._kept.append(events.persist())
+        return events
 
     def _given(self, name: str, rows: pa.Table) -> None:
         # A client of Spark Connect does not see of which types a table without rows is.

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from streamdq.config import HEALTH_FILE
 from streamdq.errors import InvalidInput
 from streamdq.process import health_checks
 from streamdq.process.health import STALLED_S, Health, Report, State
@@ -211,8 +212,8 @@ def test_the_health_of_processes_that_cant_be_read_is_published_when_it_can(
 ) -> None:
     """As when no descriptor is free."""
     file = tmp_path / "health"
-    with ProcessHealth.open(1) as files, published(files.reports, file, HOST, None):
-        child = Path(files.environment(0)[health_checks.HEALTH_FILE])
+    with ProcessHealth.made(1) as files, published(files.reports, file, HOST, None):
+        child = Path(files.environment(0)[HEALTH_FILE])
         child.mkdir()
         until(lambda: "health not published" in caplog.text, "a warning")
         child.rmdir()
@@ -242,10 +243,10 @@ def test_systemd_hears_nothing_of_a_stalled_worker(tmp_path: Path) -> None:
 
 
 def test_the_parent_reads_the_files_of_its_processes() -> None:
-    with ProcessHealth.open(2) as files:
+    with ProcessHealth.made(2) as files:
         assert [one.state for one in files.reports()] == ["starting", "starting"]
         (variable, path), *none = files.environment(1).items()
-        assert (variable, none) == (health_checks.HEALTH_FILE, [])
+        assert (variable, none) == (HEALTH_FILE, [])
         Path(path).write_text(json.dumps(Health([now_ready()]).json()))
         assert [one.state for one in files.reports()] == ["starting", "ready"]
         files.ended(1)
