@@ -15,13 +15,15 @@ local followers, endings, dependents = link_key(s, 'followers'), link_key(s, 'en
 -- Takes those that have ended off f.list. Returns in how many ms to tell again those that may only not be there yet, later each
 -- time; nil = there are none.
 local function without(f, gone)
-  local soon
-  for line in string.gmatch(gone, '[^\n]+') do
-    local from, to = string.find(f.list, line .. '\n', 1, true)
-    local age = s.now - tonumber(string.match(line, '^%d+'))
-    if from and age >= 0 and age < YOUNG_MS then soon = math.min(soon or YOUNG_MS, math.max(1000, age))
-    elseif from then f.list = string.sub(f.list, 1, from - 1) .. string.sub(f.list, to + 1) end
+  local has_ended, kept, soon = {}, {}, nil
+  for line in string.gmatch(gone, '[^\n]+') do has_ended[line] = true end
+  for line in string.gmatch(f.list, '[^\n]+') do
+    local age = has_ended[line] and s.now - tonumber(string.match(line, '^%d+'))
+    local is_young = age and age >= 0 and age < YOUNG_MS
+    if is_young then soon = math.min(soon or YOUNG_MS, math.max(1000, age)) end
+    if is_young or not age then kept[#kept + 1] = line .. '\n' end
   end
+  f.list = table.concat(kept)
   return soon
 end
 

@@ -161,10 +161,17 @@ def at_rest(model: Model, waiting: Collection[tuple[Shard, str]], blocked: Colle
         _must_wait(model, job, place in blocked)
 
 
+def _found_in(model: Model, shard: Shard, job: Tracked | None) -> str:
+    """How a job has ended, as this shard knows. One that came back from the archive to another shard stays archived."""
+    if job is not None and job.shard != shard:
+        return "archived"
+    return "left" if _may_be_left(model, job) else outcome(model, job)
+
+
 def _must_wait(model: Model, job: Tracked, is_blocked: bool) -> None:
     assert job.waits is not None
     others = {parent: model.jobs.get(model.first_of.get(parent, "")) for parent in job.waits.parents}
-    found = {parent: "left" if _may_be_left(model, one) else outcome(model, one) for parent, one in others.items()}
+    found = {parent: _found_in(model, parent[0], one) for parent, one in others.items()}
     story = f"{job}: {found}, of which once done: {[p for p in found if model.first_of.get(p) in model.ever_done]}"
     is_open = any(how == "open" for how in found.values())
     failed = [

@@ -288,7 +288,9 @@ def _give(
 
 
 def _check_key(model: Model, job: Tracked, group: str, now_ms: int, again: bool) -> None:
-    """Jobs that were put in before the limit was set don't count."""
+    """Jobs that were put in before the limit was set don't count, nor those that are aborting: no call tells when one is
+    lost with its consumer.
+    """
     limit, pace, since = model.key_limits.get(job.shard, NO_LIMIT)
     if not limit or job.at <= since:
         return
@@ -299,7 +301,10 @@ def _check_key(model: Model, job: Tracked, group: str, now_ms: int, again: bool)
     others = [
         other.serial
         for other in model.jobs_in(job.shard)
-        if other.key == job.key and other.at > since and model.is_held(other.of(group).claim, now_ms)
+        if other.key == job.key
+        and other.at > since
+        and other.of(group).ended != "aborting"
+        and model.is_held(other.of(group).claim, now_ms)
     ]
     model.happened[f"a key at its limit: {len(others) == limit}"] += 1
     if len(others) > limit:

@@ -263,7 +263,7 @@ def _attach_each(
 def _known(parent: Parent, shard: int, one: Attached) -> Known:
     if one.how == "full":
         raise InvalidInput(
-            f"after: about 10,000 jobs wait for {parent.id!r} of topic {parent.topic!r}, and no more can: let one in "
+            f"after: about 2,500 jobs wait for {parent.id!r} of topic {parent.topic!r}, and no more can: let one in "
             "between wait for it, and others for that one"
         )
     return Known(parent.topic, shard, parent.id, one.life, one.generation, one.how)
