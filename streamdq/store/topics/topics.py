@@ -153,14 +153,14 @@ class Topics:
         """Creates the topic if it does not exist, and the ``group`` if given, with its ``own`` settings. A new topic
         starts with the default group; one that was configured without that group stays without it.
         """
+        wanted = {name: value for name, value in (own or {}).items() if value is not None}
         settings = yield from self.read(topic)
         if settings is None:
             if group is None and topic not in self.known:  # a producer makes it, and nobody serves it yet
                 yield from self.warn_of_slips(frozenset([topic]))
-            settings = yield from self._make(topic)
+            settings = yield from self._make(topic, {group: wanted} if group else {})
         if group is None:
             return settings
-        wanted = {name: value for name, value in (own or {}).items() if value is not None}
         have = settings.groups.get(group)
         if have is None or any(getattr(have, name) != value for name, value in wanted.items()):
             settings = yield from self.change(topic, {}, {group: wanted})
@@ -250,12 +250,14 @@ class Topics:
             if settings.resharding is not None or settings.leaving or settings.deleting or settings.relimiting:
                 yield from self.reconcile(topic, settings)
 
-    def _make(self, topic: str) -> Op[TopicSettings]:
-        """Creates a topic. If this process knows it, Redis has lost it: then it is created as it was."""
+    def _make(self, topic: str, own: Mapping[str, Mapping[str, Any]] | None = None) -> Op[TopicSettings]:
+        """Creates a topic, and in the same step groups with their ``own`` settings: nobody sees a worker's group
+        without them. If this process knows the topic, Redis has lost it: then it is created as it was.
+        """
         known = self.known.get(topic)
         if known is None:
             most = self.session.settings.max_topics
-            settings = yield from self.register(topic, {}, {DEFAULT_GROUP: {}}, expected=0, most=most)
+            settings = yield from self.register(topic, {}, {DEFAULT_GROUP: {}} | dict(own or {}), expected=0, most=most)
         else:
             # It keeps its version, because shards that were not lost ignore an older one.
             changes = known.model_dump(exclude={"groups", "leaving", "resharding", "deleting"}, exclude_none=True)
