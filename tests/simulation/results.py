@@ -95,8 +95,8 @@ class Results:
         self.shown.append(Shown(shard[0], id, group, known.outcome, payload, known.calls_seen, model.calls_seen))
 
     def _may_have_ended(self, model: Model, shard: Shard, group: str, id: str, outcome: str) -> bool:
-        """No call tells when an aborted job is lost with its consumer, nor always which one has expired. One that is late
-        may have been cancelled as well.
+        """No call tells when an aborted job is lost with its consumer, nor always which one has expired. A job that is
+        late may have been cancelled as well.
         """
         job = model.live.get((shard, id))
         if job is None:

@@ -288,8 +288,8 @@ def _give(
 
 
 def _check_key(model: Model, job: Tracked, group: str, now_ms: int, again: bool) -> None:
-    """Jobs that were put in before the limit was set don't count. Nor do aborted ones: no call tells when one is lost with
-    its consumer.
+    """Jobs that were put in before the limit was set don't count. Nor do aborted ones: no call tells when one of them
+    is lost with its consumer.
     """
     limit, pace, since = model.key_limits.get(job.shard, NO_LIMIT)
     if not limit or job.at <= since:
