@@ -15,9 +15,8 @@
 -- topic are out of date, nothing was changed; -3 = nothing was changed: no group has begun with it, and all
 -- wait for it together
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, leaving_groups, notify_mover, key_tickets,
---   key_pace, key_limit, end_in_group, link_key, followers, endings, report_end, waits, group_states, taken, removal,
---   withdraw, drop_job
+-- include: clock, drop_job, end_in_group, endings, group_states, groups, history, progress, removal, results,
+--   stored_format, withdraw
 local s, id, group = shard(KEYS), ARGV[2], ARGV[6]
 s.history_cap = ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit',

@@ -7,7 +7,7 @@
 -- ARGV[3..] per letter: id, receipt, buried_ms, sequence, attempt
 -- returns {code, ...}: 1 = archived, now or by an earlier call that left its receipt; 0 = not dead, or buried again
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, notify_mover, end_in_group, link_key, followers, endings, taken, removal
+-- include: clock, end_in_group, endings, groups, progress, removal, stored_format
 local group, reply, archived, mains = ARGV[2], {}, {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'linked')
 check_format(topic[2])

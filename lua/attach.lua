@@ -7,7 +7,7 @@
 -- in a line of followers.lua
 -- returns nil = the caller's settings of the topic are out of date, nothing was written; {life, generation, how, ...} for each
 -- follower. how: as in followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
--- include: stored_format, clock, results, groups, notify_mover, end_in_group, link_key, followers, endings, waits
+-- include: clock, endings, followers, groups, link_key, results, stored_format, waits
 local MOST_BYTES = 262144 -- about 2,500 followers; each call reads and writes all of them
 local topic = redis.call('HMGET', settings, 'shards', 'format', 'groups', 'linked', 'results')
 check_format(topic[2])

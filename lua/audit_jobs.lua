@@ -7,8 +7,7 @@
 -- for which. cursor '0' = this was the last page
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, leaving_groups, notify_mover, key_tickets, key_pace, key_limit,
---   scan, end_in_group, link_key, waits, entries_of
+-- include: entries_of, groups, key_tickets, link_key, scan, stored_format, waits
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local cursor, ids, records = scan(jobs, topic[2], ARGV[1], ARGV[2])

@@ -13,9 +13,8 @@
 -- ARGV[8..] per claim: main, entry (as claimed), id, history row, reason, error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: it was aborted, and its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, results, failures, groups, history, progress, attempt_row, receipt, notify_mover,
---   key_tickets, key_pace, key_limit, end_in_group, link_key, followers, endings, report_end, taken, removal,
---   end_aborted, bury_job, fence, trim_ready
+-- include: bury_job, clock, end_in_group, failures, fence, groups, history, key_limit, progress, receipt, removal,
+--   results, stored_format, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'key_limit', 'after_finish', 'results', 'linked')

@@ -14,9 +14,7 @@
 -- -2 = the caller's settings of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 =
 -- no job that was shown is there
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, delivery, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, end_in_group, link_key, followers, endings, report_end, waits, deliveries,
---   group_states, taken, removal, withdraw, drop_job
+-- include: clock, deliveries, drop_job, groups, removal, results, stored_format
 local s = shard(KEYS)
 s.history_cap = ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit',

@@ -16,7 +16,7 @@
 -- it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1 if it is marked as
 -- sharded_by_key, or linked. A dropped shard returns the lowest version that the next topic of that name may have
 -- flags: allow-oom
--- include: stored_format, results, dumps, groups, layout, recheck, notify_mover, sequence, stream_groups
+-- include: dumps, groups, layout, notify_mover, recheck, results, sequence, stored_format, stream_groups
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format', 'closed_from',
   'results')
 check_format(known[5])

@@ -7,9 +7,7 @@
 -- returns {code, ...}: 0 = the job has ended; otherwise this may have to be said again: 2 = it starts, now or after its delay,
 -- because of this call; 1 = it does not
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, leaving_groups, notify_mover, key_tickets,
---   key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, waits, group_states, taken,
---   removal, withdraw, drop_job, due, dependents
+-- include: clock, dependents, groups, removal, results, stored_format, waits
 local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
 check_format(topic[3])

@@ -12,7 +12,7 @@
 -- lost; or endings that have yet to be reported
 -- returns 1 = it is gone; 0 = it holds jobs, schedules, receipts or endings
 -- flags: allow-oom
--- include: stored_format, results
+-- include: results, stored_format
 local known = redis.call('HMGET', settings, 'version', 'format')
 check_format(known[2])
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return 1 end

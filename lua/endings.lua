@@ -6,7 +6,7 @@
 -- look_ms: when look_after is to be called; -1 = never. The rest: fields of `followers` and their text
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, clock, link_key
+-- include: clock, link_key, stored_format
 local MOST_BYTES = 262144
 check_format(redis.call('HGET', settings, 'format'))
 local s = shard(KEYS)

@@ -11,9 +11,8 @@
 -- ARGV[7] what it waits for (waits.lua): total|done|failed|delay_ms|on_failure|0
 -- ARGV[8..] per 500 of those that it waits for: they themselves, how they have ended
 -- returns {status, now_ms, looked, i, record_i, ...} as replace does, of one job
--- include: stored_format, clock, results, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, waits,
---   group_states, taken, removal, withdraw, drop_job, due, dependents
+-- include: clock, dependents, drop_job, groups, is_current, key_limit, key_tickets, largest, link_key, removal,
+--   results, sequence, stored_format, waits
 local now, id, rest = now_ms(ARGV[1]), ARGV[5], ARGV[6]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
   'sharded_by_key', 'linked', 'results')

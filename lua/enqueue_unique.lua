@@ -15,9 +15,8 @@
 -- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
 -- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
 -- is taken. record_i '' = there is nothing of a former id here, and there never will be.
--- include: stored_format, clock, results, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, waits,
---   group_states, taken, removal, taking, withdraw, drop_job, postpone
+-- include: clock, drop_job, groups, is_current, key_limit, key_tickets, largest, notify_mover, postpone, removal,
+--   results, sequence, stored_format, taken, taking
 local now, most_bytes, how, former = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5], ARGV[6] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
   'sharded_by_key', 'results', 'linked')

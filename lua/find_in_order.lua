@@ -11,8 +11,7 @@
 -- more; each match as `matches` returns it. A member that is there all the time comes exactly once
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, delivery, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, end_in_group, link_key, waits, deliveries, group_states, job_row, search_groups, search
+-- include: end_in_group, groups, largest, search, search_groups, stored_format
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local s = shard(KEYS)

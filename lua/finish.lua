@@ -13,9 +13,8 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence); -i: it was aborted, and
 -- its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, attempt_row, receipt, notify_mover, key_tickets,
---   key_pace, key_limit, end_in_group, link_key, followers, endings, report_end, taken, removal, end_aborted, fence,
---   trim_ready
+-- include: clock, end_in_group, fence, groups, history, key_limit, receipt, removal, report_end, results,
+--   stored_format, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'after_finish', 'key_limit', 'dumps', 'results', 'linked')

@@ -8,8 +8,8 @@
 -- ARGV[4] limit: how many of the longest dead to kick if no id is given; fewer if the shard has large jobs
 -- ARGV[5..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were kicked; 0 = none was dead
--- include: stored_format, clock, results, groups, history, largest, progress, delivery, notify_mover, key_tickets,
---   key_pace, key_limit, requeue, go_on, sequence, end_in_group, link_key, followers, endings
+-- include: clock, delivery, endings, go_on, groups, history, largest, progress, requeue, results, sequence,
+--   stored_format
 local group = ARGV[2]
 local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate', 'largest', 'format', 'key_limit',
   'results', 'linked', 'groups'), 0, {}

@@ -8,8 +8,7 @@
 -- ARGV[3] limit: about how many fields of progress to look at; fewer if records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
 -- flags: allow-oom
--- include: stored_format, clock, groups, largest, progress, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, end_in_group, link_key, followers, endings, taken, removal
+-- include: clock, end_in_group, endings, groups, key_limit, largest, leaving_groups, progress, removal, stored_format
 local group, bytes = ARGV[2], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
   'after_finish', 'linked')

@@ -8,9 +8,7 @@
 -- returns {now_ms, next_ms, member, n, others, states, ...}: next_ms: when to call again, -1 = no job waits; the rest, for
 -- jobs that wait: ID\31NONCE, and the n-th 500 of those that it waits for, as in waits.lua
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, leaving_groups, notify_mover, key_tickets,
---   key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, waits, group_states, taken,
---   removal, withdraw, drop_job, due, dependents
+-- include: clock, dependents, groups, link_key, removal, results, stored_format, waits
 local MOST_BYTES = 262144
 local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')

@@ -7,8 +7,7 @@
 -- ARGV[4..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were purged
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, delivery, notify_mover, end_in_group, link_key, followers, endings,
---   taken, removal
+-- include: clock, delivery, end_in_group, endings, groups, progress, removal, stored_format
 local group, purged, mains = ARGV[2], {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'linked')
 check_format(topic[2])

@@ -19,9 +19,8 @@
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, largest, progress, attempt_row, crash, recheck,
---   notify_mover, key_tickets, key_pace, key_limit, requeue, end_in_group, link_key, followers, endings, report_end,
---   taken, removal, end_aborted, hand_over, stream_groups, missing_jobs
+-- include: clock, crash, groups, hand_over, history, largest, missing_jobs, notify_mover, progress, recheck, removal,
+--   requeue, results, stored_format
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',

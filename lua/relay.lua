@@ -17,9 +17,8 @@
 -- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
 -- has the id, 3 = there is nothing of a former id here. {-1, epoch}: the fence; a relay with this higher
 -- epoch has been here, nothing was written.
--- include: stored_format, clock, results, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, waits,
---   group_states, taken, removal, withdraw, drop_job
+-- include: clock, drop_job, groups, is_current, key_limit, key_tickets, largest, notify_mover, removal, results,
+--   sequence, stored_format
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
   'after_finish', 'key_limit', 'sharded_by_key', 'results', 'linked')

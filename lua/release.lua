@@ -11,9 +11,7 @@
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: it was aborted, and its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, attempt_row, receipt, notify_mover, key_tickets,
---   key_pace, key_limit, requeue, end_in_group, link_key, followers, endings, report_end, taken, removal, end_aborted,
---   fence
+-- include: clock, end_in_group, fence, groups, history, progress, receipt, removal, requeue, results, stored_format
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'generation:' .. group, 'format',
   'key_limit', 'after_finish', 'results', 'linked')

@@ -9,9 +9,7 @@
 -- ARGV[5] history cap
 -- returns 1 = the consumer is gone, perhaps with its group; 0 = more entries may be pending: call again
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, largest, progress, attempt_row, notify_mover, key_tickets,
---   key_pace, key_limit, requeue, end_in_group, link_key, followers, endings, report_end, taken, removal, end_aborted,
---   hand_over
+-- include: clock, groups, hand_over, largest, removal, requeue, results, stored_format
 local group, consumer = ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'after_finish', 'results', 'linked')
 check_format(topic[5])

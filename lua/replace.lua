@@ -9,9 +9,8 @@
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not replace the old
 -- one, because an attempt is running or the old job is dead; or that are there already, as the call is repeated.
--- include: stored_format, clock, results, groups, history, is_current, largest, progress, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, waits,
---   group_states, taken, removal, withdraw, drop_job
+-- include: clock, drop_job, groups, is_current, key_limit, key_tickets, largest, notify_mover, removal, results,
+--   sequence, stored_format
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
   'sharded_by_key', 'results', 'linked')

@@ -11,8 +11,7 @@
 -- -2 = the caller's settings of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 =
 -- no job that was shown is there
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, delivery, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, sequence, end_in_group, link_key, waits, deliveries, group_states, withdraw, due
+-- include: clock, deliveries, due, group_states, groups, stored_format, waits
 local id, when, now = ARGV[2], ARGV[3], now_ms(ARGV[1])
 local due = tonumber(when)
 if string.byte(when) == 43 then due = now + due end

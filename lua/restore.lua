@@ -13,8 +13,8 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live; -1 = there is nothing of a former id here
--- include: stored_format, clock, results, groups, history, is_current, largest, progress, notify_mover, key_tickets,
---   key_pace, key_limit, requeue, go_on, sequence, end_in_group, link_key, followers, endings, waits
+-- include: clock, endings, go_on, groups, history, is_current, largest, progress, requeue, results, sequence,
+--   stored_format, waits
 local group, former = ARGV[2], ARGV[5] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit',
   'sharded_by_key', 'results', 'linked')

@@ -7,9 +7,7 @@
 -- ARGV[3] history cap
 -- returns the id of the job, '' = none was cancelled
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, leaving_groups, notify_mover, key_tickets,
---   key_pace, key_limit, end_in_group, link_key, followers, endings, report_end, waits, group_states, schedule, taken,
---   removal, withdraw, drop_job
+-- include: clock, drop_job, groups, removal, results, schedule, stored_format
 local now, id = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit', 'results', 'linked')
 check_format(topic[2])

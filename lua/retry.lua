@@ -14,9 +14,8 @@
 -- attempt does not count), error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: it was aborted, and its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, results, failures, groups, history, progress, attempt_row, receipt, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, end_in_group, link_key, followers, endings, report_end, taken, removal,
---   end_aborted, fence
+-- include: clock, end_in_group, failures, fence, groups, history, key_limit, notify_mover, progress, receipt,
+--   removal, results, sequence, stored_format
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit',
   'key_order', 'after_finish', 'results', 'linked')

@@ -10,7 +10,7 @@
 -- jobs are blocked, how many endings are to be reported now, since when, ms}; {} = no jobs wait for others
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, clock, notify_mover, link_key
+-- include: clock, link_key, notify_mover, stored_format
 local topic = redis.call('HMGET', settings, 'paused', 'moved_at', 'groups', 'format', 'dumps', 'linked')
 check_format(topic[4])
 local dead = {}

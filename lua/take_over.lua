@@ -18,9 +18,7 @@
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
 -- may be more to take over now. kept: how many entries stay for now, for silent_ms at most.
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, largest, progress, attempt_row, crash, notify_mover,
---   key_tickets, key_pace, key_limit, requeue, end_in_group, link_key, followers, endings, report_end, taken, removal,
---   end_aborted, hand_over
+-- include: clock, crash, groups, hand_over, history, largest, progress, removal, requeue, results, stored_format
 local now, group, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[5], tonumber(ARGV[7])
 local silent_ms, most = tonumber(ARGV[6]), tonumber(ARGV[8])
 local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner

@@ -1,3 +1,5 @@
+-- include: progress, report_end
+
 -- bury_job(s, job, note): running -> dead, for job.group. note: the reason and the error, 'reason|error'. Jobs that
 -- wait for it are notified.
 local function bury_job(s, job, note)

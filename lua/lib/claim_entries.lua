@@ -1,3 +1,6 @@
+-- include: end_aborted, end_in_group, groups, history, key_limit, notify_mover, progress, removal, requeue, results,
+--   return_unclaimed, start_attempt
+
 -- open_claim(s, ttr): reads what a claim needs to know of the topic and the group. ttr: the group's TTR, if the topic sets
 -- none. Sets s.groups, s.waits, s.key_limit and s.results.
 -- returns the claim (lua/README.md), without counters

@@ -1,3 +1,5 @@
+-- include: drop_job, due, group_states, history, link_key, waits
+
 -- What becomes of a job that waits for others when it hears of them. `w` is from wait_of (waits.lua).
 local LOOK_AFTER_MS, LOOK_AT_LEAST_MS = 30000, 600000
 -- The letter of each ending; '.' = it goes on.

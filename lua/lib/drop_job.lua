@@ -1,3 +1,5 @@
+-- include: end_in_group, group_states, history, report_end, waits, withdraw
+
 -- cancel_in(s, job, group, p): counts that the job, which was withdrawn, is cancelled for the group, and keeps that as its
 -- result. p: its progress, or nil.
 -- returns the history row

@@ -1,3 +1,5 @@
+-- include: key_limit, key_tickets, notify_mover, progress, sequence, withdraw
+
 -- set_due(s, job, due): gives a job another due time, for every group that still waits for it. job.groups and job.states: from
 -- group_states; no attempt is running.
 -- returns whether any group waits for it

@@ -1,3 +1,5 @@
+-- include: attempt_row, end_in_group, history, key_limit, report_end
+
 -- end_aborted(s, job): running -> cancelled, for job.group: an attempt that was aborted has ended, or is lost with its
 -- consumer. The caller has acknowledged its entry.
 local function end_aborted(s, job)

@@ -1,3 +1,5 @@
+-- include: end_in_group, followers, link_key, notify_mover
+
 -- What is reported to those that wait for a job (followers.lua), by every script that ends jobs or lets them go on.
 
 -- wake_for_news(s): has the mover tell followers, now.

@@ -1,3 +1,5 @@
+-- include: link_key
+
 -- Jobs that others wait for (`after`). HASH `followers`, id of the job -> text; its first line is
 --   life|generation|how
 -- and each further line one that waits for it, in fields separated by \31: attached_ms, topic, shard, index, nonce, id

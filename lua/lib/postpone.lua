@@ -1,3 +1,5 @@
+-- include: group_states, key_limit, key_tickets, progress, sequence, waits, withdraw
+
 -- is_unbegun(states): returns whether no group has begun an attempt of the job, which has progress all the same: because of
 -- its key, or as a worker handed it back
 local function is_unbegun(states)

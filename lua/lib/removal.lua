@@ -1,3 +1,5 @@
+-- include: endings, taken
+
 -- What happens when jobs leave the pool.
 
 -- take_from_end(s, ids): jobs have left the pool; ids that are to stay taken from then on are, from now.

@@ -1,3 +1,5 @@
+-- include: endings, results
+
 -- report_end(s, job, result): job.group has ended job.id: keeps the result (results.lua), and has those that wait for the job
 -- told of it, unless it is done. Every script that ends a job for a group calls it, in the step that ends it. That the
 -- job is done is reported once its last group has done it (jobs_leave).

@@ -1,3 +1,5 @@
+-- include: key_limit, progress, waits
+
 -- What a search asks of a group with a job: q = {state=, group=, from=, to=, of_groups=}
 -- state, group  the job must be in this state, in this group; '' = any. 'waiting': for other jobs; 'blocked': one of these failed
 -- from, to      its first delivery, or its next attempt, must be due between these times; '' = whenever

@@ -1,3 +1,5 @@
+-- include: history, key_limit, key_pace, key_tickets, progress, report_end, return_unclaimed
+
 local PACED_AT_ONCE = 60 -- entries in one claim of a topic with a pace of keys: each start lets another job be admitted
 
 -- How claim handles jobs that are not plain first attempts: those with progress, or with options of their own. The fields of

@@ -1,3 +1,5 @@
+-- include: link_key
+
 -- A job that waits for other jobs (`after`) is a delayed job whose due time is NEVER. When they have ended, it gets a due
 -- time of its own, and is like any other.
 local NEVER = '9999999999999'
