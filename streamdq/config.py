@@ -304,6 +304,7 @@ class TopicSettings(BaseModel):
     key_limited: bool = False  # it has, or had, a limit of keys: jobs may wait for them
     paused: bool = False
     scheduled: bool = False  # its first shard may have schedules
+    linked: bool = False  # jobs may wait for others, or others for them
     sharded_by_key: bool = False  # jobs may be in the shards of their keys, not of their ids
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
     # Changes that have begun and are not complete; the process that meets them completes them (Topics).

@@ -388,7 +388,8 @@ class WorkerRun:
             except UnknownTopic:
                 return False
             group = found.groups.get(self._group)
-            waits = found.overdue_ms if burst == "due" or group is None else group.delayed
+            # A job that is blocked may never start.
+            waits = found.overdue_ms if burst == "due" or group is None else max(0, group.delayed - found.blocked)
             if group is None or waits or group.ready + group.running:
                 if burst is True and waits:
                     self._tell_what_waits(topic, waits, found.next_due_ms)

@@ -9,6 +9,7 @@ from .attempts import AttemptScripts
 from .consumers import ConsumerScripts
 from .dead_letters import DeadLetterScripts
 from .jobs import JobScripts
+from .links import LinkScripts
 from .outside import OutsideScripts
 from .schedules import ScheduleScripts
 from .searches import SearchScripts
@@ -17,6 +18,7 @@ from .topics import TopicScripts
 
 class Scripts(
     JobScripts,
+    LinkScripts,
     AttemptScripts,
     ConsumerScripts,
     DeadLetterScripts,
