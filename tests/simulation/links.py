@@ -128,11 +128,14 @@ def outcome(model: Model, job: Tracked | None) -> str:
 
 
 def _may_be_left(model: Model, job: Tracked | None) -> bool:
-    """Whether Redis may say that the job has ended with its groups, though one of them had done it. Nothing tells so of
-    a job without a shared entry, if nobody waited for it then.
+    """Whether Redis may say that the job has ended with its groups, or has failed, though all groups that are left have
+    done it. Nothing tells so of a job without a shared entry, if nobody waited for it then. And a group may have failed
+    it permanently before it left.
     """
-    is_alone = job is not None and (job.key or job.only) and job.first in model.joined_late
-    return bool(is_alone and model.happened["a group leaves"]) and outcome(model, job) == "done"
+    if job is None or not model.happened["a group leaves"] or outcome(model, job) != "done":
+        return False
+    is_alone = bool(job.key or job.only) and job.first in model.joined_late
+    return is_alone or job.first in model.failed_in_a_group
 
 
 def note_ends(model: Model) -> None:
@@ -140,6 +143,8 @@ def note_ends(model: Model) -> None:
     for first in model.parents - model.ever_done:
         job = model.jobs.get(first)
         how = outcome(model, job)
+        if job is not None and any(one.ended in ("purged", "expired", "cancelled") for one in job.deliveries.values()):
+            model.failed_in_a_group.add(first)
         if how == "done":
             model.ever_done.add(first)
             if _may_be_left(model, job):
