@@ -62,8 +62,8 @@ def every(log: list[Happened]) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.fixture(scope="module")
 def html(log: list[Happened], every: dict[str, list[dict[str, Any]]]) -> str:
-    days = [datetime.fromtimestamp(at(e.finished for e in log) / 1000, UTC).date() for at in (min, max)]
-    return render(every, About(*days, len(log), datetime(2026, 3, 1, 12, tzinfo=UTC)))
+    first, last = (datetime.fromtimestamp(at(e.finished for e in log) / 1000, UTC).date() for at in (min, max))
+    return render(every, About(first, last, len(log), datetime(2026, 3, 1, 12, tzinfo=UTC)))
 
 
 def test_it_needs_no_other_file(html: str) -> None:
