@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import replace
 
 from ..config import DEFAULT_GROUP, TopicSettings
+from ..job.after import Dependencies
 from ..job.job import Job
 from ..operations.checks.audit import Audit
 from ..operations.checks.health import Problem
@@ -33,9 +34,17 @@ def settings(who: Identity, found: TopicSettings) -> TopicSettings:
 
 
 def job(who: Identity, found: Job) -> Job:
-    if who.groups.is_all:
-        return found
-    return led(copy(found), {name: found.groups[name] for name in who.groups.of(found.groups)})
+    if not who.groups.is_all:
+        found = led(copy(found), {name: found.groups[name] for name in who.groups.of(found.groups)})
+    if found.waits_for is not None and not who.topics.is_all:
+        found = copy(found)
+        found.waits_for = dependencies(who, found.waits_for)
+    return found
+
+
+def dependencies(who: Identity, found: Dependencies) -> Dependencies:
+    """The numbers count all jobs."""
+    return replace(found, jobs=tuple(one for one in found.jobs if who.topics.holds(one.topic)))
 
 
 def topic_stats(who: Identity, found: TopicStats) -> TopicStats:

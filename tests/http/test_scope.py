@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -234,6 +235,36 @@ async def test_bodies_that_name_another_group(open_api: Open) -> None:
                 f"/topics/mine/{path}", data=form | {"group": group}, headers={"Origin": "http://localhost"}
             )
             assert response.status_code == (303 if fine else 403), (path, group)
+
+
+async def test_a_job_may_only_wait_for_those_of_topics_that_it_is_for(open_api: Open, queue: Queue) -> None:
+    """Otherwise it would tell which jobs are there, and keep others from waiting for them."""
+    api = await open_api(token=TOPICS_ALONE, tokens=TOKENS)
+    for id in ("a", "unknown"):
+        after = [{"topic": "order.close", "id": "a"}, {"topic": "secret", "id": id}]
+        refused = [
+            await api.put("d", topic="mine", after=after),
+            await api.client.post("/v1/topics/mine/jobs", json={"body": 1, "after": after}),
+        ]
+        assert [kind(one) for one in refused] == ["forbidden"] * 2
+        line = json.dumps({"id": "d", "body": 1, "after": after}).encode()
+        bulk = await api.client.post(
+            "/v1/topics/mine/bulk", content=line, headers={"Content-Type": "application/x-ndjson"}
+        )
+        assert [one["problem"] for one in bulk.json()["problems"]] == ["forbidden"]
+    assert queue.get("mine", "d") is None
+    assert (await api.put("d", topic="mine", after=[{"topic": "order.close", "id": "a"}])).status_code == 201
+
+
+async def test_of_jobs_that_wait_it_shows_those_of_topics_that_it_is_for(open_api: Open, queue: Queue) -> None:
+    queue.enqueue("mine", 1, id="d", after=[("secret", "a"), ("mine", "a")])
+    queue.enqueue("secret", 1, id="e", after=("mine", "d"))
+    api = await open_api(token=TOPICS_ALONE, tokens=TOKENS)
+    assert (await api.get("d", "mine")).json()["waits_for"]["jobs"] == [{"topic": "mine", "id": "a", "outcome": None}]
+    await api.client.post("/login", data={"token": TOPICS_ALONE}, headers={"Origin": "http://localhost"})
+    page = (await api.client.get("/topics/mine/jobs/d")).text
+    assert "/topics/mine/jobs/a" in page
+    assert "secret" not in page
 
 
 async def test_an_abort_for_every_group_needs_a_token_for_all(open_api: Open, queue: Queue) -> None:

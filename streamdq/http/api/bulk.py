@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +50,9 @@ class _Line:
 
 
 class Loader:
-    """Loads one request's lines into one topic."""
+    """Loads one request's lines into one topic. ``check_topics`` raises a ProblemError if the caller's token is not for
+    all of these topics; jobs may only wait for jobs of topics that it is for.
+    """
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class Loader:
         durable: str | None,
         do: Callable[[Op[Any]], Awaitable[Any]],
         stopping: asyncio.Event,
+        check_topics: Callable[[Iterable[str]], None],
     ) -> None:
         self.result = BulkOut(lines=0, created=0, existing=0, invalid=0, problems=[])
         self._store = store
@@ -68,6 +71,7 @@ class Loader:
         self._durable = durable
         self._do = do
         self._stopping = stopping
+        self._check_topics = check_topics
         self._limit, self._seal = store.session.bodies.most_json_bytes, store.session.bodies.seal(topic)
         self._batch: list[_Line] = []
         self._bytes = 0
@@ -122,10 +126,12 @@ class Loader:
                 raise InvalidInput("the line is too long")
             job = encode(_parse(line), self._limit, self._seal)
             check_at_most([job], self._on_conflict)
-        except (InvalidInput, ValidationError) as error:
+            self._check_topics(parent.topic for parent in (job.waits.parents if job.waits else ()))
+        except (InvalidInput, ValidationError, ProblemError) as error:
             self.result.invalid += 1
+            kind = error.kind if isinstance(error, ProblemError) else "invalid-input"
             if len(self.result.problems) < _SHOWN:
-                self._tell(BulkLine(line=number, problem="invalid-input", detail=_what(error)[:300]))
+                self._tell(BulkLine(line=number, problem=kind, detail=_what(error)[:300]))
             return
         self._batch.append(_Line(number, job))
         self._bytes += len(job.rest)
@@ -201,9 +207,11 @@ def _parse(line: bytes) -> Any:
     return found.new_job(found.id)
 
 
-def _what(error: InvalidInput | ValidationError) -> str:
+def _what(error: InvalidInput | ValidationError | ProblemError) -> str:
     if isinstance(error, InvalidInput):
         return str(error)
+    if isinstance(error, ProblemError):
+        return error.detail
     first = error.errors(include_url=False, include_input=False)[0]
     where = place(first["loc"])
     return f"{where}: {first['msg']}" if where else str(first["msg"])

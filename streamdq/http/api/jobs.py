@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -35,6 +36,7 @@ from .route import (
     TopicPath,
     backend_of,
     check_every_group,
+    check_topics_scope,
     created,
     location_of,
     operation,
@@ -98,6 +100,15 @@ def _put(
     return reply.job(topic, job), refusal(topic, job, reply.taken[0], on_conflict) if reply.existing else None
 
 
+def _allowed(request: Request, job: JobIn) -> JobIn:
+    """
+    Raises:
+        ProblemError: it waits for a job of a topic that the token does not allow.
+    """
+    check_topics_scope(who_asks(request), (parent.topic for parent in job.after or ()))
+    return job
+
+
 def _is_same(there: Job, new: NewJob, limit: int) -> bool:
     """Whether the existing job comes from the same request. Its due time is compared as requested, counted from the
     job's creation; so a rescheduled job counts as another one. The others that it waits for decide on a due time of its
@@ -139,7 +150,7 @@ async def put_job(
     same content means the same body, url, ttr, retry, expire and key, and without after the same delay or at. Other
     content is answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
     """
-    backend, new = backend_of(request), job.new_job(id)
+    backend, new = backend_of(request), _allowed(request, job).new_job(id)
     store = await backend.store()
     found, refused = await backend.do(_put(store, topic, new, on_conflict, durable))
     if refused is None:
@@ -165,7 +176,9 @@ async def post_job(request: Request, topic: TopicPath, job: JobIn, durable: Dura
     Not idempotent: two requests create two jobs. A PUT with an id of your own is safe to repeat.
     """
     backend = backend_of(request)
-    found, _ = await backend.do(_put(await backend.store(), topic, job.new_job(None), "reject", durable))
+    found, _ = await backend.do(
+        _put(await backend.store(), topic, _allowed(request, job).new_job(None), "reject", durable)
+    )
     about(request, id=found.id)
     return job_response(found, 201, location_of(request, topic, found.id))
 
@@ -190,7 +203,8 @@ async def put_bulk(
     id, an interrupted request is safe to repeat.
     """
     backend = backend_of(request)
-    loader = Loader(await backend.store(), topic, on_conflict, durable, backend.do, backend.stopping)
+    check_topics = partial(check_topics_scope, who_asks(request))
+    loader = Loader(await backend.store(), topic, on_conflict, durable, backend.do, backend.stopping, check_topics)
     await loader.load(request.stream())
     return Response(to_json(loader.result), media_type=JSON)
 

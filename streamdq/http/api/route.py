@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import quote, unquote, urlsplit
@@ -189,12 +189,19 @@ def _check_topic_scope(request: Request, needs: Needs, who: Identity, *, in_quer
     named = request.query_params.getlist("topic") if in_query else []
     if "topic" in request.path_params:
         named = [*named, request.path_params["topic"]]
-    for topic in named:
-        if not who.topics.holds(topic):
-            raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
+    check_topics_scope(who, named)
     if not (named or needs.sifts or who.topics.is_all):
         hint = ", or one topic's name" if in_query else ""
         raise ProblemError("forbidden", f"this takes a token for all topics{hint}")
+
+
+def check_topics_scope(who: Identity, topics: Iterable[str]) -> None:
+    """
+    Raises:
+        ProblemError: the token is for other topics.
+    """
+    if not all(map(who.topics.holds, topics)):
+        raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
 
 
 def check_group_scope(who: Identity, group: str) -> None:

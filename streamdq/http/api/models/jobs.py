@@ -265,7 +265,7 @@ class BulkLine(BaseModel):
     """A line that created no job."""
 
     line: int = Field(description="The line's number, from 1.")
-    problem: str = Field(description="`job-exists`, `parent-unknown`, or `invalid-input`.")
+    problem: str = Field(description="`job-exists`, `parent-unknown`, `forbidden`, or `invalid-input`.")
     detail: str
     id: str | None = None
 
