@@ -1020,7 +1020,7 @@ export interface components {
             line: number;
             /**
              * Problem
-             * @description `job-exists`, `parent-unknown`, or `invalid-input`.
+             * @description `job-exists`, `parent-unknown`, `forbidden`, or `invalid-input`.
              */
             problem: string;
             /** Detail */

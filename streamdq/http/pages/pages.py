@@ -218,6 +218,7 @@ async def job_view(
     job = job and redact.job(who, job)
     waits_for, followers = await backend.do(links_of(store, shard, id, settings)) if job else (None, [])
     waits_for = waits_for and redact.dependencies(who, waits_for)
+    followers = [one for one in followers if who.topics.holds(one.topic)]
     if job is None and not rows:
         raise ProblemError(
             "no-job", "It is not in the topic, and the history as far as it was looked through has no trace of it."
@@ -228,7 +229,7 @@ async def job_view(
     return page(
         request, "job.html", status, delay=delay, wrong=wrong, topic=topic, id=id, job=job,
         story=story, body=body, now=now_ms, settings=settings,
-        waits_for=waits_for, shown_parents=unfinished_first(waits_for), followers=[one for one in followers if who.topics.holds(one.topic)],
+        waits_for=waits_for, shown_parents=unfinished_first(waits_for), followers=followers,
         results=[await shown_result(backend, store, shard, name, id) for name in who.groups.of(settings.results)],
         events=_events(story, settings), lookback=LOOKBACK_ROWS,
         ttrs=settings.by_value(lambda group: brief(settings.ttr_of(group))),
