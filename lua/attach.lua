@@ -6,7 +6,8 @@
 -- has ended, as its kept results tell (results.lua): nothing is noted; the follower's topic, shard, index, nonce and id, as
 -- in a line of followers.lua
 -- returns nil = the caller's settings of the topic are out of date, nothing was written; {life, generation, how, ...} for each
--- follower. how: as in followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
+-- follower, or only for the first ones, if much is stored of the jobs: call it again for the others. how: as in
+-- followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
 -- include: clock, endings, followers, groups, link_key, results, stored_format, waits
 local MOST_BYTES = 262144 -- about 2,500 followers; each call reads and writes all of them
 local topic = redis.call('HMGET', settings, 'shards', 'format', 'groups', 'linked', 'results')
@@ -17,6 +18,7 @@ s.now, s.groups, s.linked = now_ms(ARGV[1]), names(topic[3]), topic[4]
 s.results = results_in(topic[5])
 local followers, endings, reply = link_key(s, 'followers'), link_key(s, 'endings'), {}
 local latest = {} -- what is known of jobs, by field, with what this call adds
+local bytes = 0 -- that were read
 
 -- How a job has ended that left the pool before anyone waited for it, and when. nil = not all groups have a result of it,
 -- and none says that it failed.
@@ -38,6 +40,7 @@ local function found(id, life)
   if latest[id] and (life == '' or latest[id].life == life) then return id, latest[id] end
   local record = redis.call('HGET', jobs, id)
   local text, field = redis.call('HGET', followers, id), id
+  bytes = bytes + #(record or '') + #(text or '')
   if text and not record then -- it was lost
     s.ended_as = 'lost'
     jobs_leave(s, {id})
@@ -49,6 +52,7 @@ local function found(id, life)
   field = id .. '\31' .. life
   if latest[field] then return field, latest[field] end
   text = life ~= '' and redis.call('HGET', followers, field)
+  bytes = bytes + #(text or '')
   if text then return field, followers_in(text) end
   if string.find(life, '^=%d') then
     local how, at = kept_end(id)
@@ -60,6 +64,7 @@ end
 
 local kept = {} -- fields and texts, written together
 for i = 3, #ARGV, 3 do
+  if bytes > MOST_BYTES then break end
   local field, f = found(ARGV[i], ARGV[i + 1])
   local one, at = ARGV[i + 2], string.format('%.0f', s.now)
   if not f then

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.store.assembly import keys_of
-from streamdq.store.jobs.links import Attached
+from streamdq.store.jobs.links import Attached, follower
 from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
 
@@ -47,6 +47,23 @@ def test_several_followers_of_several_jobs(linked: Linked) -> None:
         assert [one.how for one in linked.attach(id, "p", "q")] == ["", ""]
     for field in (b"p", b"q"):
         assert linked.links().followers[field].count(b"\n") == 3
+
+
+def test_a_call_reads_and_writes_so_much_and_the_next_one_the_rest(linked: Linked) -> None:
+    """Hundreds of jobs may have thousands of followers each."""
+    ids, shard = [f"p{n}" for n in range(9)], linked.shard
+    shard.enqueue(*ids, delay="1s")
+    linked.encoded("e", *ids)
+    linked.attach("e", *ids)
+    others = b"".join(b"1\x1ft\x1f0\x1f0\x1fN\x1f%0250d\n" % n for n in range(400))
+    for id, text in linked.links().followers.items():
+        shard.redis("HSET", shard.k.followers, id, text + others)
+    linked.encoded("d", *ids)
+    said = [value for id in ids for value in (id, "", follower("t", 0, 0, "nonce", "d"))]
+    first = shard.run(shard.scripts._run("attach", keys_of("attach", shard.k), ("", "", *said)))
+    assert 0 < len(first) < 9
+    assert [one.how for one in linked.attach("d", *ids)] == [""] * 9
+    assert all(text.endswith(b"\x1fd\n") for text in linked.links().followers.values())
 
 
 def test_nothing_is_known_of_a_job_that_never_was(linked: Linked) -> None:

@@ -19,7 +19,14 @@ class LinkScripts(ScriptCalls):
         """``followers``: id and life of the job that is waited for, and who waits for it (``links.follower``), for
         each. ``topic`` None: the caller knows where the jobs are. None: its settings are out of date.
         """
-        return attached_in((yield from self._run("attach", *self._attaching(k, topic, followers))))
+        found: list[Attached] = []
+        while len(found) * 3 < len(followers):  # a call may leave some to the next one
+            rest = followers[len(found) * 3 :]
+            more = attached_in((yield from self._run("attach", *self._attaching(k, topic, rest))))
+            if more is None:
+                return None
+            found += more
+        return found
 
     def attach_each(
         self, calls: Sequence[tuple[ShardKeys, TopicSettings | None, Sequence[str]]]
@@ -32,7 +39,10 @@ class LinkScripts(ScriptCalls):
         commands = [self._commands("attach", [self._attaching(*call)])[0] for call in calls]
         for call, reply in zip(calls, (yield from self._session.call(commands)), strict=True):
             again = has_not_begun(reply)  # as its node does not know the script yet
-            found.append((yield from self.attach(*call)) if again else attached_in(self._checked(reply)))
+            known = [] if again else attached_in(self._checked(reply))
+            k, topic, followers = call
+            rest = None if known is None else (yield from self.attach(k, topic, followers[len(known) * 3 :]))
+            found.append(None if known is None or rest is None else known + rest)
         return found
 
     def _attaching(self, k: ShardKeys, topic: TopicSettings | None, followers: Sequence[str]) -> KeysAndArgs:
