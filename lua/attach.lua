@@ -82,7 +82,9 @@ for i = 3, #ARGV, 3 do
     kept[field] = true
     reply[#reply + 1] = {f.life, f.generation, f.how}
     hold_results(s, ARGV[i], ended_by(s, field, f))
-    if f.how ~= '' then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + 30000), field) end
+    -- Of many followers, some may have ended: they are notified, and then those that have are forgotten.
+    local soon = f.how ~= '' and 30000 or #f.list > MOST_BYTES / 2 and 60000
+    if soon then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + soon), field) end
   end
 end
 local args = {}

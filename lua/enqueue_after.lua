@@ -5,10 +5,10 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] history cap
--- ARGV[4] if a job has the id: 'keep' it; or, if it waits, 'replace' it
+-- ARGV[4] if a job has the id: 'keep' it; or, if it waits, 'replace' it; 'look' = keep it, and put nothing in if there is none
 -- ARGV[5] id
 -- ARGV[6] rest of the record
--- ARGV[7] what it waits for (waits.lua): total|done|failed|delay_ms|on_failure|0
+-- ARGV[7], unless ARGV[4] is 'look', what it waits for (waits.lua): total|done|failed|delay_ms|on_failure|0
 -- ARGV[8..] per 500 of those that it waits for: they themselves, how they have ended
 -- returns {status, now_ms, looked, i, record_i, ...} as replace does, of one job
 -- include: clock, dependents, drop_job, groups, is_current, key_limit, key_tickets, largest, link_key, removal,
@@ -24,8 +24,12 @@ s.ended_as, s.on_removed = 'replaced', after_removal(s, topic[6], topic[9])
 s.results = results_in(topic[10])
 local before = redis.call('HINCRBY', counts, 'enqueued', 1) - 1 -- always written, as in enqueue
 local held = redis.call('HGET', jobs, id)
+if not held and ARGV[4] == 'look' then
+  redis.call('HINCRBY', counts, 'enqueued', -1)
+  return {1, now, 1}
+end
 local is_repeated = held and string.sub(held, -#rest) == rest -- with the same nonce
-if is_repeated or held and (ARGV[4] == 'keep' or drop_job(s, {id = id, record = held}, nil) ~= 1) then
+if is_repeated or held and (ARGV[4] ~= 'replace' or drop_job(s, {id = id, record = held}, nil) ~= 1) then
   redis.call('HINCRBY', counts, 'enqueued', -1)
   return {1, now, 1, 1, held}
 end

@@ -66,6 +66,28 @@ def test_a_call_reads_and_writes_so_much_and_the_next_one_the_rest(linked: Linke
     assert all(text.endswith(b"\x1fd\n") for text in linked.links().followers.values())
 
 
+@pytest.mark.parametrize(("count", "is_soon"), [(300, False), (600, True)])
+def test_many_followers_are_notified_soon_so_that_those_that_have_ended_are_forgotten(
+    linked: Linked, count: int, is_soon: bool
+) -> None:
+    shard = linked.shard
+    shard.enqueue("p", delay="1h")
+    linked.put("d", "p")
+    others = b"".join(b"1\x1ft\x1f0\x1f0\x1fN\x1f%0250d\n" % n for n in range(count))
+    shard.redis("HSET", shard.k.followers, "p", linked.links().followers[b"p"] + others)
+    shard.clock.advance("1m")
+    linked.put("e", "p")
+    assert (b"p" in linked.links().endings) is is_soon
+    if is_soon:
+        shard.clock.advance("1m")
+        (ending,) = linked.endings()
+        assert (ending.how, len(ending.followers)) == ("", count + 2)
+        linked.tell(again_ms=600_000)
+        assert [line.split(b"\x1f")[-1] for line in linked.links().followers[b"p"].splitlines()[1:]] == [b"d", b"e"]
+        assert linked.links().endings == {}
+        assert linked.head("d") == "1|0|0|0|block|0"
+
+
 def test_nothing_is_known_of_a_job_that_never_was(linked: Linked) -> None:
     linked.encoded("d", "p")
     assert linked.attach("d", "p") == [Attached("", 0, "unknown")]

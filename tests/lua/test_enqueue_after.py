@@ -66,6 +66,17 @@ def test_another_jobs_id_is_taken_or_replaced(linked: Linked) -> None:
     assert len(linked.links().dependents) == 1
 
 
+def test_it_may_only_look_who_has_the_id(linked: Linked) -> None:
+    shard = linked.shard
+    shard.enqueue("d", delay="1s")
+    held, made = shard.redis("HGET", shard.k.jobs, "d"), linked.encoded("d", "p")
+    assert shard.call("enqueue_after", 1, "look", (made.id, made.rest), ()).taken == {0: held}
+    shard.call("cancel", "d")
+    reply = shard.call("enqueue_after", 1, "look", (made.id, made.rest), ())
+    assert (reply.current, reply.taken, shard.state("d")) == (True, {}, "gone")
+    assert shard.counts == {"enqueued": 1, "cancelled:default": 1}
+
+
 def test_a_running_job_is_not_replaced(linked: Linked) -> None:
     shard = linked.shard
     shard.enqueue("d")

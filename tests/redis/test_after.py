@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -253,6 +254,18 @@ def test_ids_that_are_taken(space: Space) -> None:
     assert (made.body, made.state, made.due_ms) == (3, JobState.WAITING, NEVER_MS)
     kept = space.queue.enqueue("t", 4, id="d", after=first, on_conflict="keep")
     assert (kept.body, kept.state) == (3, JobState.WAITING)
+
+
+@pytest.mark.parametrize("on_conflict", ["reject", "keep"])
+def test_a_job_that_keeps_its_id_is_noted_once_however_often_it_is_enqueued(space: Space, on_conflict: Any) -> None:
+    first = space.queue.enqueue("t", 1, delay="1h")
+    space.queue.enqueue("t", 2, id="d", after=first)
+    key = store_of(space.queue).session.keys.shard("t", 0).followers
+    before = space_redis(space, key, "HGETALL", key)
+    for _ in range(3):
+        with nullcontext() if on_conflict == "keep" else pytest.raises(JobExists):
+            assert space.queue.enqueue("t", 3, id="d", after=first, on_conflict=on_conflict).body == 2
+    assert space_redis(space, key, "HGETALL", key) == before
 
 
 async def test_keys_lead_to_other_shards(space: Space, seen: Seen) -> None:

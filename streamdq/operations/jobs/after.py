@@ -2,12 +2,14 @@
 
 First the others are notified who waits for them, each in its shard (``attach``); then the job is put in, with all that
 attach has found (``enqueue_after``). So an end in between is not missed. If this process is killed in between, the
-others notify a job that is not there, and forget it.
+others notify a job that is not there, and forget it. Before all that, it is looked whether the id is free: a call that
+is repeated again and again with "keep" must not add to who waits for the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ...config import MAX_BATCH, TopicSettings
@@ -55,17 +57,17 @@ def put_after(
         if held is not None:
             return PutAfter(0, held)
         shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards, job.key))
-        try:
-            known = yield from _attach_all(store, waits.parents, shard, job)
-        except ParentUnknown:  # perhaps this call is repeated, and they have ended since
-            (held,) = yield from lookup.records(store.session, [(shard, job.id)])
-            if held is None or on_conflict == "replace":
-                raise
-            return PutAfter(0, held)
-        reply: Enqueued = yield from store.at(durable, settings).enqueue_after(
-            shard, settings.named(by_key=job.key is not None), _HOWS[on_conflict], (job.id, job.rest),
-            dependencies(waits, known),
+        put = partial(
+            store.at(durable, settings).enqueue_after, shard, settings.named(by_key=job.key is not None),
+            job=(job.id, job.rest),
         )  # fmt: skip
+        reply: Enqueued
+        if on_conflict != "replace" and not job.has_new_id:
+            reply = yield from put("look", dependencies=())
+            if reply.taken:
+                return PutAfter(reply.now_ms, reply.taken[0])
+        known = yield from _attach_all(store, waits.parents, shard, job)
+        reply = yield from put(_HOWS[on_conflict], dependencies=dependencies(waits, known))
         if reply.current:
             return _done(waits, known, reply)
         yield from store.topics.shared(topic, store.topics.repair)

@@ -51,7 +51,9 @@ class LinkScripts(ScriptCalls):
     def enqueue_after(
         self, k: ShardKeys, spread: Spread, how: str, job: Sequence[Any], dependencies: Sequence[str]
     ) -> Op[Enqueued]:
-        """``how``: keep or replace the job that has the id. ``job``: its id, and the rest of its record."""
+        """``how``: keep or replace the job that has the id; look: keep it, and put nothing in if there is none.
+        ``job``: its id, and the rest of its record.
+        """
         args = (self._now(), spread, self._history, how, *job, *dependencies)
         return enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
 
