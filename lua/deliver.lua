@@ -5,9 +5,11 @@
 -- ARGV[2] history cap
 -- ARGV[3..] per piece of news: id, nonce, index, generation, how (followers.lua), seen (hear), '' = not given
 -- returns {code, ...}: 0 = the job has ended; otherwise this may have to be said again: 2 = it starts, now or after its delay,
--- because of this call; 1 = it does not
+-- because of this call; 1 = it does not. Only for the first pieces, if they are for many jobs, or much is known of these:
+-- call it again for the others.
 -- flags: allow-oom
 -- include: clock, dependents, groups, removal, results, stored_format, waits
+local MOST_JOBS, MOST_BYTES = 50, 65536 -- each job takes up to twenty commands
 local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
 check_format(topic[3])
@@ -15,6 +17,7 @@ s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2
 s.on_removed = after_removal(s, topic[4], topic[6])
 s.results = results_in(topic[7])
 local waits, order, reply = {}, {}, {}
+s.states_bytes = 0
 
 -- A job that waits or has waited, by its id and nonce; false = it has ended.
 local function known(id, nonce)
@@ -29,7 +32,12 @@ local function known(id, nonce)
   return waits[member]
 end
 
+local last = #ARGV
 for i = 3, #ARGV, 6 do
+  if #order >= MOST_JOBS or s.states_bytes > MOST_BYTES then
+    last = i - 1
+    break
+  end
   local w = known(ARGV[i], ARGV[i + 1])
   if w then hear(s, w, {index = tonumber(ARGV[i + 2]), generation = tonumber(ARGV[i + 3]), how = ARGV[i + 4],
     seen = tonumber(ARGV[i + 5])}) end
@@ -41,7 +49,7 @@ for _, member in ipairs(order) do
     if not is_waiting(w.job.record) then keep_wait(s, w) else w.code = act_on(s, w, w.job) end
   end
 end
-for i = 3, #ARGV, 6 do
+for i = 3, last, 6 do
   local w = known(ARGV[i], ARGV[i + 1])
   reply[#reply + 1] = w and (w.code or 1) or 0
 end

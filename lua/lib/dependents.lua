@@ -6,12 +6,13 @@ local LOOK_AFTER_MS, LOOK_AT_LEAST_MS = 30000, 600000
 local ENDINGS = {done = 'o', dead = 'd', cancelled = 'c', replaced = 'r', expired = 'e', purged = 'p', archived = 'a'}
 local MORE_ENDINGS = {left = 'g', lost = 'l', [''] = '.'}
 
--- states_at(s, w, n): reads how the n-th PER_FIELD of those it waits for have ended.
+-- states_at(s, w, n): reads how the n-th PER_FIELD of those it waits for have ended. Adds to s.states_bytes.
 -- returns {letters={byte, ...}, generations={i = generation}}
 local function states_at(s, w, n)
   if not w.states[n] then
     local key = link_key(s, 'dependencies')
     local text = redis.call('HGET', key, w.member .. '\31' .. n .. '\31s') or ''
+    s.states_bytes = s.states_bytes + #text
     local letters, rest = string.match(text, '^([%l.]*)(.*)$')
     w.states[n] = {letters = {string.byte(letters, 1, -1)}, generations = {}}
     for i, generation in string.gmatch(rest, ',(%d+)=(%d+)') do w.states[n].generations[tonumber(i)] = tonumber(generation) end

@@ -187,6 +187,8 @@ class Endings:
         if place.topic not in self._topics.known:
             return [(one.ending.field, one.follower.line) for one in news]
         ended: list[tuple[str, str]] = []
+        # What is for the same job together: a call does so much.
+        news = sorted(news, key=lambda one: (one.follower.id, one.follower.nonce))
         for begin in range(0, len(news), MAX_BATCH):
             some = news[begin : begin + MAX_BATCH]
             args = [

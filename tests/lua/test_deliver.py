@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from streamdq.store.assembly import keys_of
+from streamdq.store.jobs.links import Attached
 from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_enqueue_after import events
@@ -46,6 +48,21 @@ def test_news_of_both_in_one_call(linked: Linked) -> None:
     nonce = linked.made["d"].nonce
     news = [value for i in (0, 1) for value in ("d", nonce, i, 5, "done", "")]
     assert linked.shard.call("deliver", news) == [2, 2]
+
+
+@pytest.mark.parametrize(("jobs", "total"), [(60, 1), (12, 500)])
+def test_a_call_tells_so_many_and_the_next_one_the_rest(shard: Shard, jobs: int, total: int) -> None:
+    """Many jobs; or fewer of which much is known, as all that they wait for have failed."""
+    linked, ids = Linked(shard), [f"d{n}" for n in range(jobs)]
+    failed = [Attached("x", START_MS, "dead")] * (total - 1)
+    for id in ids:
+        linked.put(id, *map(str, range(total)), known=[Attached("x", 0, ""), *failed], on_failure="run")
+    news = [value for id in ids for value in (id, linked.made[id].nonce, 0, 5, "done", "")]
+    args = ("", 100, *news)
+    first = shard.run(shard.scripts._run("deliver", keys_of("deliver", shard.k), args))
+    assert 0 < len(first) < jobs
+    assert shard.call("deliver", news) == [1] * len(first) + [2] * (jobs - len(first))
+    assert shard.counts.get("waiting_for_jobs", 0) == 0
 
 
 def test_once_it_has_ended_it_says_so(linked: Linked) -> None:

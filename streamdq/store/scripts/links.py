@@ -61,8 +61,11 @@ class LinkScripts(ScriptCalls):
         """``news``: id and nonce of who waits, the job's place, generation and how, and what was known of it or '',
         for each.
         """
-        reply = yield from self._run("deliver", keys_of("deliver", k), (self._now(), self._history, *news))
-        return [Received(code) for code in reply]
+        codes: list[Received] = []
+        while len(codes) * 6 < len(news):  # a call may leave some to the next one
+            args = (self._now(), self._history, *news[len(codes) * 6 :])
+            codes += map(Received, (yield from self._run("deliver", keys_of("deliver", k), args)))
+        return codes
 
     def look_after(self, k: ShardKeys, limit: int) -> Op[LookedAfter]:
         keys = keys_of("look_after", k)
