@@ -41,6 +41,13 @@ class _News(NamedTuple):
     follower: Follower
 
 
+class _Question(NamedTuple):
+    """``who``: id and nonce of the job that waits."""
+
+    who: tuple[str, str]
+    asked: list[Asked]
+
+
 class Endings:
     """``look`` makes the mover look at a shard that has got jobs which are due."""
 
@@ -207,21 +214,21 @@ class Endings:
     async def _look_after(self, shard: ShardKeys) -> int:
         """Asks those whose ends are not known yet. Returns when to look again, by Redis's clock; -1: never."""
         found = await arun(self._link, self._scripts.look_after(shard, _LOOKED_AT))
+        places: dict[ShardKeys, list[_Question]] = {}
         for id, nonce, asked in found.waiting:
-            places: dict[ShardKeys, list[Asked]] = {}
             for one in asked:
-                places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(one)
-            for place, some in places.items():
-                for begin in range(0, len(some), MAX_BATCH):
-                    await self._try_to_ask(shard, (id, nonce), place, some[begin : begin + MAX_BATCH])
+                of_place = places.setdefault(self._session.keys.shard(one.topic, one.shard), [])
+                if not of_place or of_place[-1].who != (id, nonce) or len(of_place[-1].asked) == MAX_BATCH:
+                    of_place.append(_Question((id, nonce), []))
+                of_place[-1].asked.append(one)
+        await asyncio.gather(*(self._try_to_ask(shard, place, some) for place, some in places.items()))
         return found.next_ms
 
-    async def _try_to_ask(
-        self, shard: ShardKeys, who: tuple[str, str], place: ShardKeys, asked: Sequence[Asked]
-    ) -> None:
-        """A node that does not answer holds up no others; the next look asks it again."""
+    async def _try_to_ask(self, shard: ShardKeys, place: ShardKeys, questions: Sequence[_Question]) -> None:
+        """A node that does not answer holds up no others, and this look only once; the next look asks it again."""
         try:
-            await self._ask(shard, who, place, asked)
+            for who, asked in questions:
+                await self._ask(shard, who, place, asked)
         except Exception as error:
             self._failures.pause_after(place, error)
 
