@@ -13,7 +13,8 @@ from streamdq.errors import InvalidInput, JobExists, ParentUnknown
 from streamdq.job.after import MAX_PARENTS, NEVER_MS
 from streamdq.keys import shard_of
 from streamdq.operations.find.actions import Acted
-from streamdq.queue import store_of
+from streamdq.operations.jobs.enqueue import prepare
+from streamdq.queue import carry_out, store_of
 from streamdq.store.commands import one
 from tests.redis.harness import NAMESPACE, Seen, Space, taken
 from tests.waiting import eventually
@@ -121,8 +122,6 @@ def blocked(space: Space, topic: str) -> int:
 
 
 def space_redis(space: Space, key: str, *command: Any) -> Any:
-    from streamdq.queue import carry_out
-
     return carry_out(space.queue, one(store_of(space.queue).session, key, *command))
 
 
@@ -254,6 +253,19 @@ def test_ids_that_are_taken(space: Space) -> None:
     assert (made.body, made.state, made.due_ms) == (3, JobState.WAITING, NEVER_MS)
     kept = space.queue.enqueue("t", 4, id="d", after=first, on_conflict="keep")
     assert (kept.body, kept.state) == (3, JobState.WAITING)
+
+
+def test_a_call_that_is_repeated_when_the_others_have_ended_finds_its_own_job(space: Space) -> None:
+    """A pipeline sends again what it was interrupted in."""
+    queue = space.queue
+    first = queue.enqueue("t", 1, delay="1h")
+    call = carry_out(queue, prepare(store_of(queue), "t", 2, after=first))
+    for _ in range(2):
+        (reply,) = carry_out(queue, call.put([call]))
+        assert call.job(reply).id == call.encoded.id
+        queue.cancel("t", first.id)
+    with pytest.raises(ParentUnknown):
+        queue.enqueue("t", 2, after=first)
 
 
 @pytest.mark.parametrize("on_conflict", ["reject", "keep"])

@@ -103,6 +103,9 @@ def enqueue_after(model: Model, call: Call) -> None:
     if status == 0 or taken:
         model.happened[f"enqueue_after: {'id taken' if taken else 'settings out of date'}"] += 1
         return
+    if call.args[3] == b"look":
+        model.happened["enqueue_after: id free"] += 1
+        return
     id, rest = call.args[4:6]
     job = _create(model, call, now_ms, id.decode(), str(NEVER_MS), rest, call.args[3] == b"replace")
     links.enqueue_after(model, call, job)

@@ -66,7 +66,13 @@ def put_after(
             reply = yield from put("look", dependencies=())
             if reply.taken:
                 return PutAfter(reply.now_ms, reply.taken[0])
-        known = yield from _attach_all(store, waits.parents, shard, job)
+        try:
+            known = yield from _attach_all(store, waits.parents, shard, job)
+        except ParentUnknown:  # perhaps this call is repeated, and they have ended since
+            reply = yield from put("look", dependencies=())
+            if not reply.taken or on_conflict == "replace":
+                raise
+            return PutAfter(reply.now_ms, reply.taken[0])
         reply = yield from put(_HOWS[on_conflict], dependencies=dependencies(waits, known))
         if reply.current:
             return _done(waits, known, reply)
