@@ -280,6 +280,14 @@ def test_a_job_that_keeps_its_id_is_noted_once_however_often_it_is_enqueued(spac
     assert space_redis(space, key, "HGETALL", key) == before
 
 
+def test_a_job_that_waits_is_not_postponed(space: Space) -> None:
+    first = space.queue.enqueue("t", 1, delay="1h")
+    space.queue.enqueue("t", 2, id="d", after=first)
+    with pytest.raises(JobExists, match="or waits for other jobs"):
+        space.queue.enqueue("t", 3, id="d", delay="1h", on_conflict="postpone")
+    assert space.job("d").body == 2
+
+
 async def test_keys_lead_to_other_shards(space: Space, seen: Seen) -> None:
     space.queue.configure("t", shards=SHARDS)
     id = next(id for id in map(str, range(99)) if shard_of(id, SHARDS) != shard_of("key", SHARDS))

@@ -141,7 +141,8 @@ def enqueue(
 
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
-        JobExists: the id is taken; with "replace" or "postpone", by a job that is running or dead.
+        JobExists: the id is taken; with "replace" or "postpone", by a job that is running or dead; with
+            "postpone", also by one that waits for other jobs.
         ParentUnknown: nothing is known of a job in ``after``; nothing was written.
         IdTaken (a JobExists): by a job that has ended; until when, as ``unique_for`` or ``rate_of_id`` says.
         NotDurable: that was not confirmed in time; the job is in Redis. Repeat the call with the error's id and "keep".
@@ -259,6 +260,8 @@ def refusal(topic: str, job: Encoded, record: bytes, on_conflict: OnConflict) ->
         return IdTaken(topic, job.id, until_ms)
     if on_conflict not in ("replace", "postpone"):
         return JobExists(topic, job.id)
+    if on_conflict == "postpone":
+        return JobExists(topic, job.id, ", and it is running or dead, or waits for other jobs")
     rate = ", or its id was used as often as rate_of_id allows" if job.has_rate and on_conflict == "replace" else ""
     return JobExists(topic, job.id, f", and it is running or dead{rate}")
 
