@@ -40,6 +40,7 @@ for _, member in ipairs(due) do
     forget_wait(s, member)
   else
     local job = {id = id, record = record}
+    bytes = bytes + #record
     w.looks = w.looks + 1
     if not is_waiting(record) then
       keep_wait(s, w)

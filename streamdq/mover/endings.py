@@ -28,7 +28,7 @@ from ..times.clock import RedisTime
 from .shard_timers import NEVER, ShardTimers
 
 _AT_ONCE = MAX_BATCH  # endings of one look
-_LOOKED_AT = 20  # jobs that wait, of one look
+_LOOKED_AT = 100  # jobs that wait, of one look
 _AGAIN_MS, _AGAIN_AT_MOST_MS = 30_000, 600_000
 _SOON_MS = 1_000
 _WALK_S = 10.0  # in case a wakeup was lost
@@ -42,10 +42,11 @@ class _News(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """``who``: id and nonce of the job that waits."""
+    """About one of those that a job waits for. ``id``, ``nonce``: of the job that waits."""
 
-    who: tuple[str, str]
-    asked: list[Asked]
+    id: str
+    nonce: str
+    asked: Asked
 
 
 class Endings:
@@ -217,33 +218,30 @@ class Endings:
         places: dict[ShardKeys, list[_Question]] = {}
         for id, nonce, asked in found.waiting:
             for one in asked:
-                of_place = places.setdefault(self._session.keys.shard(one.topic, one.shard), [])
-                if not of_place or of_place[-1].who != (id, nonce) or len(of_place[-1].asked) == MAX_BATCH:
-                    of_place.append(_Question((id, nonce), []))
-                of_place[-1].asked.append(one)
+                place = self._session.keys.shard(one.topic, one.shard)
+                places.setdefault(place, []).append(_Question(id, nonce, one))
         await asyncio.gather(*(self._try_to_ask(shard, place, some) for place, some in places.items()))
         return found.next_ms
 
     async def _try_to_ask(self, shard: ShardKeys, place: ShardKeys, questions: Sequence[_Question]) -> None:
         """A node that does not answer holds up no others, and this look only once; the next look asks it again."""
         try:
-            for who, asked in questions:
-                await self._ask(shard, who, place, asked)
+            for begin in range(0, len(questions), MAX_BATCH):
+                await self._ask(shard, place, questions[begin : begin + MAX_BATCH])
         except Exception as error:
             self._failures.pause_after(place, error)
 
-    async def _ask(self, shard: ShardKeys, who: tuple[str, str], place: ShardKeys, asked: Sequence[Asked]) -> None:
-        id, nonce = who
+    async def _ask(self, shard: ShardKeys, place: ShardKeys, questions: Sequence[_Question]) -> None:
         lines = [
             value
-            for one in asked
+            for id, nonce, one in questions
             for value in (one.id, one.life, follower(shard.topic, shard.shard, one.place, nonce, id))
         ]
         replies = (await arun(self._link, self._scripts.attach(place, None, lines))) or []
         now_ms = int(self._time.now_ms())
         news = [
             value
-            for one, reply in zip(asked, replies, strict=True)
+            for (id, nonce, one), reply in zip(questions, replies, strict=True)
             for value in (
                 (id, nonce, one.place, max(now_ms, one.generation + 1), "lost", one.generation)
                 if reply.how == UNKNOWN

@@ -262,7 +262,7 @@ def refusal(topic: str, job: Encoded, record: bytes, on_conflict: OnConflict) ->
         return JobExists(topic, job.id)
     if on_conflict == "postpone":
         return JobExists(topic, job.id, ", and it is running or dead, or waits for other jobs")
-    rate = ", or its id was used as often as rate_of_id allows" if job.has_rate and on_conflict == "replace" else ""
+    rate = ", or its id was used as often as rate_of_id allows" if job.has_rate else ""
     return JobExists(topic, job.id, f", and it is running or dead{rate}")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from streamdq.config import TopicSettings
 from streamdq.mover.endings import Endings
-from tests.unit.fake_redis import LOST, Call, Rig
+from tests.unit.fake_redis import Call, Rig
 from tests.unit.mover.buckets import now_ms
 from tests.unit.virtual_time import in_virtual_time
 from tests.waiting import eventually, forever
@@ -26,8 +26,8 @@ class Asking(Rig):
         self.link.answers |= {
             "endings": lambda call: [now_ms(), -1, 0 if self.is_of("t", call) else -1],
             "look_after": lambda _: [now_ms(), -1, *waiting],
-            "attach": lambda call: self.answer() if self.is_of("lost", call) else [[b"L", 0, b""]],
-            "deliver": lambda _: [1],
+            "attach": lambda call: self.answer() if self.is_of("lost", call) else [[b"L", 0, b""]] * self.size(call, 3),
+            "deliver": lambda call: [1] * self.size(call, 6),
         }  # fmt: skip
         self.endings = Endings(self.link, self.session, self.scripts, self.topics, lambda _: None)
         self.endings.look_for_shards()
@@ -35,9 +35,13 @@ class Asking(Rig):
     def is_of(self, topic: str, call: Call) -> bool:
         return str(self.session.keys.shard(topic, 0).jobs).rpartition(":")[0] in str(call.keys[0])
 
-    def asked(self, topic: str) -> set[str]:
-        """The jobs on behalf of which it was asked."""
-        return {call.args[-1].split("\x1f")[-1] for call in self.link.calls["attach"] if self.is_of(topic, call)}
+    @staticmethod
+    def size(call: Call, width: int) -> int:
+        return (len(call.args) - 2) // width
+
+    def asked(self, topic: str) -> list[int]:
+        """How much each call asked of it."""
+        return [self.size(call, 3) for call in self.link.calls["attach"] if self.is_of(topic, call)]
 
     async def run(self) -> None:
         await self.endings.run()
@@ -47,15 +51,15 @@ class Asking(Rig):
 async def test_a_node_that_does_not_answer_holds_up_no_others() -> None:
     rig = Asking()
     async with rig.running():
-        await eventually(lambda: len(rig.asked("there")) == 3, "the others are asked")
-        assert rig.asked("lost") == {"d0"}
+        await eventually(lambda: rig.link.calls["deliver"], "the others have answered")
+        assert rig.asked("lost") == [3]
 
 
 @in_virtual_time
-async def test_a_look_waits_for_it_only_once() -> None:
+async def test_what_several_jobs_ask_of_the_same_shard_goes_together() -> None:
+    """Otherwise many jobs that wait for long would make an idle deployment send many commands."""
     rig = Asking()
-    rig.answer = lambda: LOST
+    rig.answer = lambda: [[b"L", 0, b""]] * 3
     async with rig.running():
-        await eventually(lambda: rig.endings._timers.is_uncertain(rig.session.keys.shard("t", 0)), "it looks")
-        await eventually(lambda: not rig.endings._timers.is_uncertain(rig.session.keys.shard("t", 0)), "it has looked")
-        assert rig.asked("lost") == {"d0"}
+        await eventually(lambda: len(rig.link.calls["deliver"]) == 2, "all have answered")
+        assert (len(rig.link.calls["look_after"]), rig.asked("lost"), rig.asked("there")) == (1, [3], [3])
