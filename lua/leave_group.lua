@@ -8,7 +8,8 @@
 -- ARGV[3] limit: about how many fields of progress to look at; fewer if records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
 -- flags: allow-oom
--- include: clock, end_in_group, endings, groups, key_limit, largest, leaving_groups, progress, removal, stored_format
+-- include: clock, end_in_group, endings, groups, key_limit, largest, leaving_groups, progress, removal, stored_format,
+--   waits
 local group, bytes = ARGV[2], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
   'after_finish', 'linked')
@@ -43,6 +44,7 @@ local function end_unless_open(id, main, since)
   bytes = bytes + #(record or '')
   if not record and main == '-' and not is_counted() then main = '' end
   forget(s, id, main)
+  if record then stop_waiting_for(s, {id = id, record = record}) end
 end
 
 -- A cursor is only valid for the Redis process that returned it.

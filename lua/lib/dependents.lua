@@ -75,6 +75,10 @@ end
 -- returns 0 = it was cancelled, 2 = it starts, 1 = it waits
 local function act_on(s, w, job)
   job.groups, job.states = group_states(s, job)
+  if #job.groups == 0 then -- those that it concerns are leaving, and it ends with them (leave_group)
+    keep_wait(s, w)
+    return 1
+  end
   local has_ended = w.done + (w.on_failure == 'run' and w.failed or 0) == w.total
   if has_ended then
     local looks, blocked = link_key(s, 'dependents'), link_key(s, 'blocked')

@@ -12,6 +12,7 @@ from streamdq import NewJob
 from streamdq.errors import GroupMissing
 from streamdq.operations.jobs import enqueue_many
 from streamdq.store.replies import Refused
+from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_relay import relay, rows
 from tests.lua.test_restore import archive
@@ -58,6 +59,25 @@ def test_the_groups_that_stay_go_on(two: Shard) -> None:
     assert two.move().moved == 2
     two.finish(*two.claim(group="a").rows)
     assert two.empty()
+
+
+@pytest.mark.parametrize("is_told", [False, True])
+def test_a_job_with_a_key_that_waits_for_others_ends_with_its_only_group(shard: Shard, is_told: bool) -> None:
+    shard.topic(key_concurrency=1)
+    linked = Linked(shard)
+    shard.enqueue("p", delay="1h")
+    linked.put("d", "p", key="k")
+    shard.topic(groups=["default", "other"])
+    shard.begin_to_leave("default")
+    if is_told:
+        shard.checked = False  # it waits for nothing, until it ends with the group
+        assert linked.news("d", 0, "done", START_MS + 1) == 1
+        shard.checked = True
+    while step(shard, "default"):
+        pass
+    assert shard.get("d") is None
+    assert shard.counts.get("waiting_for_jobs", 0) == 0
+    assert linked.links().dependencies == {}
 
 
 def test_many_jobs_take_several_steps(two: Shard) -> None:
