@@ -10,7 +10,7 @@ local topic = redis.call('HMGET', settings, 'format', 'results')
 check_format(topic[1])
 local s = shard(KEYS)
 s.now, s.results = now_ms(ARGV[1]), results_in(topic[2])
-local followers, endings, dependents = link_key(s, 'followers'), link_key(s, 'endings'), link_key(s, 'dependents')
+local followers, endings = link_key(s, 'followers'), link_key(s, 'endings')
 
 -- Takes those that have ended off f.list. Returns in how many ms to tell again those that may only not be there yet, later each
 -- time; nil = there are none.
@@ -54,6 +54,5 @@ if #over > 0 then
   redis.call('ZREM', endings, unpack(over))
   redis.call('HDEL', followers, unpack(over))
 end
-local left = redis.call('HLEN', followers)
-if left == 0 and redis.call('EXISTS', dependents) == 0 then redis.call('HDEL', settings, 'linked') end
-return left
+forget_links(s)
+return redis.call('HLEN', followers)

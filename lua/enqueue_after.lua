@@ -33,7 +33,7 @@ if is_repeated or held and (ARGV[4] ~= 'replace' or drop_job(s, {id = id, record
   redis.call('HINCRBY', counts, 'enqueued', -1)
   return {1, now, 1, 1, held}
 end
-if not topic[9] then redis.call('HSET', settings, 'linked', 1) end
+redis.call('HSET', settings, 'linked', 1) -- perhaps the replaced job was the last one that had links
 local order = first_order(before + 1)
 local record = order .. NEVER .. string.format('\n%.0f\n', now) .. rest
 local member = id .. '\31' .. nonce_of(record)

@@ -52,6 +52,7 @@ local function forget_wait(s, member)
   redis.call('HDEL', key, unpack(fields))
   redis.call('ZREM', looks, member)
   redis.call('ZREM', blocked, member)
+  forget_links(s)
 end
 
 -- stop_waiting_for(s, job): a job leaves the pool while it waits for others, perhaps.

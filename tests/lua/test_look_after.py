@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.store.jobs.links import Asked
+from streamdq.store.jobs.links import Asked, Attached
 from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
 
@@ -65,6 +65,22 @@ def test_what_has_started_is_forgotten_once_it_has_ended(linked: Linked) -> None
     reply = shard.call("look_after", 10)
     assert (reply.waiting, reply.next_ms) == ([], -1)
     assert linked.links().dependencies == linked.links().dependents == {}
+
+
+@pytest.mark.parametrize("how", ["cancel", "look_after"])
+def test_when_the_last_one_has_ended_links_cost_nothing_any_more(shard: Shard, how: str) -> None:
+    linked, is_cancelled = Linked(shard), how == "cancel"
+    for _ in range(2 if is_cancelled else 1):  # it takes its own place, and then there are links again
+        linked.put("d", "p", how="replace", known=[Attached("x", 5, "" if is_cancelled else "done")])
+        assert shard.redis("HGET", shard.k.settings, "linked") == b"1"
+    if is_cancelled:
+        shard.call("cancel", "d")
+    else:
+        shard.move()
+        shard.finish(shard.take())
+        shard.clock.advance("30s")
+        shard.call("look_after", 10)
+    assert shard.redis("HGET", shard.k.settings, "linked") is None
 
 
 def test_a_stranger_with_its_id_is_not_taken_for_it(linked: Linked) -> None:
