@@ -31,7 +31,7 @@ _AT_ONCE = MAX_BATCH  # endings of one look
 _LOOKED_AT = 100  # jobs that wait, of one look
 _AGAIN_MS, _AGAIN_AT_MOST_MS = 30_000, 600_000
 _SOON_MS = 1_000
-_WALK_S = 10.0  # in case a wakeup was lost
+_WALK_S, _WALKED = 10.0, 20  # so many shards at once, in case a wakeup was lost
 
 
 class _News(NamedTuple):
@@ -106,7 +106,7 @@ class Endings:
         while True:
             await asyncio.sleep(_WALK_S)
             if not self._session.clock.manual:
-                self.look_everywhere()
+                self._timers.some(_WALKED)
 
     async def _try(self, shard: ShardKeys) -> None:
         """Two looks at the same shard at once would tell the same."""

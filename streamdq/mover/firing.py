@@ -22,7 +22,7 @@ from ..store.topics.topics import Topics
 from ..times.clock import RedisTime
 from .shard_timers import NEVER, ShardTimers
 
-_LOOK_S = 10.0  # in case a wakeup was lost
+_LOOK_S, _LOOKED_AT = 10.0, 20  # so many topics at once, in case a wakeup was lost
 _PLANS_S = 3_600.0
 
 
@@ -136,7 +136,7 @@ class Firing:
         while True:
             await asyncio.sleep(_LOOK_S)
             if not self._session.clock.manual:
-                self.look_everywhere()
+                self._timers.some(_LOOKED_AT)
 
     async def _check_plans(self) -> None:
         """Plans schedules anew that were planned with another version of the time zone database, or by a clock that has

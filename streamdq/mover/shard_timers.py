@@ -29,6 +29,7 @@ class ShardTimers:
         self._numbers = count()
         self._uncertain: set[ShardKeys] = set()
         self._sooner = asyncio.Event()
+        self._looked_at = 0  # up to which of them ``some`` has come
 
     @property
     def shards(self) -> list[ShardKeys]:
@@ -68,6 +69,14 @@ class ShardTimers:
     def everywhere(self) -> None:
         for shard in self._at:
             self.at(shard)
+
+    def some(self, count: int) -> None:
+        """A look now at so many of them, each time at the next ones: so that many shards cost no more than few."""
+        shards = self.shards
+        begin = self._looked_at if self._looked_at < len(shards) else 0
+        for shard in shards[begin : begin + count]:
+            self.at(shard)
+        self._looked_at = begin + count
 
     def drop(self, shards: Iterable[ShardKeys]) -> None:
         for shard in shards:

@@ -116,3 +116,15 @@ def test_a_shard_that_is_dropped_during_a_look_stays_dropped() -> None:
         ended(timers, A, time.monotonic())
         assert A not in timers
         assert not timers.is_uncertain(A)
+
+
+def test_of_many_shards_some_are_looked_at_in_turn() -> None:
+    timers, shards = ShardTimers(), [NamespaceKeys("ns").shard("t", number) for number in range(5)]
+    for shard in shards:
+        timers.at(shard)
+    timers.take_due()
+    found = []
+    for _ in range(4):
+        timers.some(2)
+        found.append(timers.take_due())
+    assert found == [shards[:2], shards[2:4], shards[4:], shards[:2]]
