@@ -46,7 +46,7 @@ local function found(id, life)
     jobs_leave(s, {id})
     text = false
   end
-  local f = text and followers_in(text) or record and {life = nonce_of(record), generation = 0, how = '', plus = '', list = ''} or nil
+  local f = text and followers_in(text) or record and {life = life_of(record), generation = 0, how = '', plus = '', list = ''} or nil
   if f and not text and is_dead(s, id) then f.how, f.generation = 'dead', s.now end
   if f and (life == '' or f.life == life) then return field, f end
   field = id .. '\31' .. life

@@ -3,7 +3,7 @@
 -- Jobs that others wait for (`after`). HASH `followers`, id of the job -> text; its first line is
 --   life|generation|how
 -- and each further line one that waits for it, in fields separated by \31: attached_ms, topic, shard, index, nonce, id
--- life        the nonce of the job when the first follower came; of a job that had ended before, and is known by its kept
+-- life        of the job when the first follower came (life_of); of a job that had ended before, and is known by its kept
 --             results: '=' and when it ended
 -- generation  when the job last ended, went on or left the pool, ms; always rising; 0 = it has not ended yet
 -- how         '' = it goes on; dead = a group has given it up, and a kick lets it go on; done; or it has failed permanently:

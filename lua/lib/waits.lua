@@ -10,6 +10,13 @@ local function is_waiting(record) return string.sub(record, 13, 25) == NEVER end
 -- nonce_of(record): returns the nonce of a job
 local function nonce_of(record) return string.match(record, '^%d+\n%d+\n[^\n]*\n[^\n]*\n([^\n]*)\n', 13) end
 
+-- life_of(record): returns what tells a job from a later one with its id: its nonce; or, as the jobs of schedules have none,
+-- when it was made
+local function life_of(record)
+  local created, nonce = string.match(record, '^%d+\n(%d+)\n[^\n]*\n[^\n]*\n([^\n]*)\n', 13)
+  return nonce ~= '' and nonce or '@' .. created
+end
+
 -- What it waits for is in the HASH `dependencies`, under ID\31NONCE, so that a later job with the id has nothing to do with it:
 --   ID\31NONCE            total|done|failed|delay_ms|on_failure|looks
 --   ID\31NONCE\31N        the N-th PER_FIELD of those that it waits for, from 0; lines topic\31shard\31life\31id

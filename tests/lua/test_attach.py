@@ -139,6 +139,29 @@ def test_another_job_with_the_id_is_not_taken_for_it(linked: Linked) -> None:
     assert linked.attach("d", "p", lives={"p": before.life}) == [after], "nor for its followers"
 
 
+def test_a_job_without_a_nonce_is_known_by_when_it_was_made(linked: Linked) -> None:
+    """Those of schedules have none."""
+    shard = linked.shard
+
+    def make() -> None:
+        id, when, rest = shard.jobs("p", delay="1s")
+        ttr, expire, _, *others = rest.split(b"\n", 5)
+        shard.run(shard.scripts.enqueue(shard.k, 1, [id, when, b"\n".join([ttr, expire, b"", *others])]))
+
+    make()
+    linked.encoded("d", "p")
+    (before,) = linked.attach("d", "p")
+    assert before.life == f"@{START_MS}"
+    assert linked.attach("d", "p", lives={"p": before.life}) == [before]
+    shard.clock.advance("1s")
+    shard.move()
+    shard.finish(shard.take())
+    (after,) = linked.attach("d", "p", lives={"p": before.life})
+    assert (after.life, after.how) == (before.life, "done")
+    make()
+    assert linked.attach("d", "p", lives={"p": before.life}) == [after], "a later one is not taken for it"
+
+
 def test_a_job_whose_record_was_lost_is_lost(linked: Linked) -> None:
     shard = linked.shard
     shard.enqueue("p", delay="1s")

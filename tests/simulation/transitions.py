@@ -73,7 +73,7 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
         key_in(line),
     )  # fmt: skip
     job.first = job.serial
-    model.first_of[call.shard, id, nonce.decode()] = job.first
+    model.first_of[call.shard, id, nonce.decode() or f"@{now_ms}"] = job.first  # life_of
     before = model.live.get((call.shard, id))
     if before is not None and not before.gone:
         open_in = [g for g in model.groups_of(before) if not before.of(g).ended]
