@@ -8,6 +8,7 @@ from __future__ import annotations
 from .attempts import AttemptScripts
 from .consumers import ConsumerScripts
 from .dead_letters import DeadLetterScripts
+from .erasure import ErasureScripts
 from .jobs import JobScripts
 from .outside import OutsideScripts
 from .schedules import ScheduleScripts
@@ -24,5 +25,6 @@ class Scripts(
     SearchScripts,
     ScheduleScripts,
     OutsideScripts,
+    ErasureScripts,
 ):
     """The state transitions of one namespace."""

@@ -1,0 +1,46 @@
+-- erase_job: delayed, ready or dead -> gone, for every group, and nothing is left of the job: no row of the history, no
+-- result, no id that stays taken. It counts as cancelled for the groups that waited for it, and as purged for the others.
+-- keys: jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
+-- keys of each group: dead
+-- ARGV[1] now_ms or ''
+-- ARGV[2] id
+-- ARGV[3] the topic's number of shards, as the caller knows it
+-- ARGV[4] groups, 'a,b', as the caller knows them
+-- ARGV[5] the job as it was shown (deliveries_in): another delivery is left alone
+-- returns 1 = erased; 0 = only a group that is leaving still has it; -1 = an attempt is running; -2 = the caller's settings
+-- of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 = there is no such job
+-- flags: allow-oom
+-- include: stored_format, clock, results, groups, history, progress, delivery, leaving_groups, notify_mover,
+--   key_tickets, key_pace, key_limit, end_in_group, deliveries, group_states, taken, withdraw, drop_job
+local s = shard(KEYS)
+s.history_cap = '0'
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit',
+  'results')
+check_format(topic[4])
+if topic[1] ~= ARGV[3] or topic[2] ~= ARGV[4] then return -2 end
+s.groups, s.leaving, s.key_limit = names(topic[2]), topic[3], topic[6]
+s.now = now_ms(ARGV[1])
+local job, dead = {id = ARGV[2], record = redis.call('HGET', jobs, ARGV[2])}, {}
+if not job.record then return -4 end
+if is_changed(s, job, ARGV[5]) then return -3 end
+for i, group in ipairs(s.groups) do dead[group] = KEYS[FIXED + i] end
+
+-- A job that nobody waits for is dead in the groups that have not ended it.
+local code = drop_job(s, job, dead)
+if code == 0 then
+  local concerned, states = group_states(s, job)
+  for _, group in ipairs(concerned) do
+    if states[group] and states[group].state == 'd' then
+      redis.call('ZREM', dead[group], job.id)
+      redis.call('HINCRBY', counts, 'purged:' .. group, 1)
+      end_in_group(s, group, {job.id}, {states[group].main})
+      code = 1
+    end
+  end
+end
+if code ~= 1 then return code end
+forget_taken(s, job.id)
+s.results = results_in(topic[7])
+forget_results(s, job.id)
+return 1
