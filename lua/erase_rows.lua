@@ -15,7 +15,7 @@ local function is_after(entry, mark)
   return ms > mark_ms or ms == mark_ms and tonumber(n) > tonumber(mark_n)
 end
 
-for _, entry in ipairs(ARGV) do
+for _, entry in ipairs({unpack(ARGV, 1)}) do
   local removed = redis.call('XDEL', history, entry)
   gone[1], gone[2] = gone[1] + removed, gone[2] + redis.call('XDEL', failures, entry)
   for _, dump in ipairs(dumps) do

@@ -10,8 +10,7 @@ local s, found = shard(KEYS), {0, 0}
 local topic = redis.call('HMGET', settings, 'format', 'results')
 check_format(topic[1])
 local groups, command = results_in(topic[2]) or {}, ARGV[1] == '' and 'EXISTS' or 'DEL'
-for i = 2, #ARGV do
-  local id = ARGV[i]
+for _, id in ipairs({unpack(ARGV, 2)}) do
   if redis.call('HEXISTS', jobs, id) == 0 then
     for group in pairs(groups) do found[1] = found[1] + redis.call(command, result_key(s, group, id)) end
     found[2] = found[2] + redis.call('HEXISTS', taken, id)

@@ -27,6 +27,7 @@ follow; their ``rich_help_panel`` names the section.
 PARTS: Mapping[str, Sequence[str]] = {
     "jobs": ("enqueue", "get", "result", "cancel", "abort", "reschedule", "dead"),
     "find": ("find", "jobs"),
+    "erase": ("erase",),
     "schedules": ("schedule",),
     "topics": ("topic", "stats", "upcoming", "scale", "audit", "doctor"),
     "work": ("worker", "mover", "rehearse", "demo"),

@@ -7,10 +7,10 @@ bodies the rest is found. Each step can be repeated. So a run that was killed is
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from ...errors import UnknownTopic
+from ...errors import BodyUnreadable, UnknownTopic
 from ...job.job import JobState
 from ...keys import ShardKeys, candidate_shards
 from ...link.session import Op, pause
@@ -101,7 +101,7 @@ class Erasure:
         self._large: list[tuple[ShardKeys, EndedJob]] = []
         self._jobs: dict[tuple[ShardKeys, str], tuple[str, str | None]] = {}  # place and key of each
         self._open: dict[tuple[ShardKeys, str], ActionResult] = {}
-        self._unreadable: dict[str, int] = {}
+        self._unreadable: dict[tuple[str, str], int] = {}  # by place and topic
         self._asked: dict[ShardKeys, set[str]] = {}
 
     # -- what there is
@@ -129,8 +129,25 @@ class Erasure:
                     self._jobs[place] = _PLACES[job.state], job.key
                 if bodies.blocks(job.raw_body):
                     self._large.append((shown.shard, EndedJob(topic, job.id, job.raw_body)))
-        self._unreadable[topic] = search.unreadable
+        self._unreadable["jobs", topic] = search.unreadable
         self._searches.append(search)
+
+    def means(self, place: str, topic: str, seen: SeenJob, json: Callable[[], bytes]) -> bool:
+        """Whether a job that another place has is to be erased; then it is known from now on. One whose body can't be
+        read here is, if it is known already.
+        """
+        if self.topic not in (None, topic):
+            return False
+        name, known = (seen.id, seen.key or ""), self.known.setdefault(topic, set())
+        try:
+            fits = self.wanted.fits(seen, json)
+        except (BodyUnreadable, ValueError):
+            fits = name in known
+            if not fits:
+                self._unreadable[place, topic] = self._unreadable.get((place, topic), 0) + 1
+        if fits:
+            known.add(name)
+        return fits
 
     # -- what is left of ended jobs
 
@@ -213,24 +230,34 @@ class Erasure:
         """Erases the jobs that were found, and then what those that went on or ended meanwhile have left."""
         if self.dry_run:
             return
-        changed = False
+        results: list[tuple[ShardKeys, str, ActionResult]] = []
         for search in self._searches:
-            results: list[tuple[ShardKeys, str, ActionResult]] = []
-            yield from erase_found(search, lambda *result, results=results: results.append(result))
-            for shard, id, result in results:
-                if result == "done":
-                    self.report.add(self._jobs[shard, id][0], erased=1)
-                elif result != "gone":
-                    self._open[shard, id] = result
-                changed = changed or result != "done"
+            yield from erase_found(search, lambda *result: results.append(result))
+        for shard, id, result in results:
+            if result == "done":
+                self.report.add(self._jobs[shard, id][0], erased=1)
+            elif result != "gone":
+                self._open[shard, id] = result
         yield from drop_ended(self.store.session, self._large)
         if self._abort:
-            for (shard, id), result in self._open.items():
-                if result == "refused":
-                    yield from abort_job(self.store, shard.topic, id, key=self._jobs[shard, id][1])
-        if changed:
+            yield from self._abort_running()
+        if any(result != "done" for _, _, result in results):
             self._asked = {}
             yield from self.erase_traces()
+
+    def _abort_running(self) -> Op[None]:
+        for (shard, id), result in self._open.items():
+            if result == "refused":
+                yield from abort_job(self.store, shard.topic, id, key=self._jobs[shard, id][1])
+
+    def keep_jobs(self, why: str) -> None:
+        """Leaves the jobs that were found as they are."""
+        by_topic: dict[str, list[str]] = {}
+        for shard, id in self._jobs:
+            by_topic.setdefault(shard.topic, []).append(id)
+        for topic, ids in by_topic.items():
+            self.report.leave("jobs", topic, why, ids)
+        self._searches, self._large = [], []
 
     def _erase_schedules(self) -> Op[None]:
         """Removes schedules if that is asked for, and reports them otherwise."""
@@ -268,8 +295,8 @@ class Erasure:
     def told(self) -> Erased:
         """The report, complete. The log and the metrics get its figures, and nothing of the person."""
         report = self.report
-        for topic, count in self._unreadable.items():
-            report.leave("jobs", topic, "their bodies can't be read here: run this with their keys", count=count)
+        for (place, topic), count in self._unreadable.items():
+            report.leave(place, topic, "their bodies can't be read here: run this with their keys", count=count)
         by_reason: dict[tuple[str, ActionResult], list[str]] = {}
         for (shard, id), result in self._open.items():
             by_reason.setdefault((shard.topic, result), []).append(id)
@@ -277,7 +304,8 @@ class Erasure:
             report.leave("jobs", topic, _WHY.get(result, result), ids)
         if not report.dry_run:
             for place, amount in report.places.items():
-                recorded.erased(self.store.session.keys.namespace, place, amount.erased)
+                kind = place.partition(" ")[0] if place.startswith("dump ") else place
+                recorded.erased(self.store.session.keys.namespace, kind, amount.erased)
             log.info(
                 "erased what is kept of a person or customer", topics=len(self._topics),
                 found=report.found, erased=sum(amount.erased for amount in report.places.values()),

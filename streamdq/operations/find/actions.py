@@ -86,7 +86,7 @@ def erase_found(search: Search, tell: Tell | None = None) -> Op[Acted]:
     """Erases what was found and does not run: the jobs go for every group, and leave nothing behind."""
 
     def script(scripts: Scripts, k: ShardKeys, settings: TopicSettings, shown: Sequence[_Known]) -> Op[list[int]]:
-        return scripts.erase_each(k, settings, shown)
+        return scripts.erase_job(k, settings, shown)
 
     return (yield from _each(search, script, None, tell))
 

@@ -12,7 +12,7 @@ from ..calling import KeysAndArgs, ScriptCalls
 
 
 class ErasureScripts(ScriptCalls):
-    def erase_each(self, k: ShardKeys, topic: TopicSettings, shown: Sequence[tuple[str, str]]) -> Op[list[int]]:
+    def erase_job(self, k: ShardKeys, topic: TopicSettings, shown: Sequence[tuple[str, str]]) -> Op[list[int]]:
         """``shown``: ids and deliveries. For each: 1: erased; 0: a leaving group has it; -1: running; -3: it is another
         delivery by now; -4: it is gone; or OUTDATED.
         """
