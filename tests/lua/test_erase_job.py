@@ -103,3 +103,27 @@ def test_the_next_job_of_its_key_may_start(shard: Shard) -> None:
     assert erase(shard, "first") == [1]
     shard.move()
     assert shard.take().id == b"second"
+
+
+def test_its_entries_go_with_it_and_those_of_jobs_that_are_gone(shard: Shard) -> None:
+    shard.enqueue("a", "b", "gone")
+    shard.move()
+    shard.call("cancel", "gone")
+    found = shard.redis("XRANGE", shard.k.ready, "-", "+")
+    entries = {fields[1][12:].decode(): [f"|{entry.decode()}"] for entry, fields in found}
+    assert shard.call("erase_job", shard.settings, [*shown(shard, "a"), ("gone", "")], entries) == [1, -4]
+    assert [fields[1][12:] for _, fields in shard.redis("XRANGE", shard.k.ready, "-", "+")] == [b"b"]
+    wrong = {"a": entries["b"]}
+    assert shard.call("erase_job", shard.settings, [("a", "")], wrong) == [-4]
+    assert shard.take().id == b"b", "an entry of another job stays"
+
+
+def test_entries_of_a_groups_own(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    two.bury(two.take("b"), group="b")
+    two.call("kick", "b", 1, ["j"])
+    ((entry, _),) = two.redis("XRANGE", two.k.ready_of("b"), "-", "+")
+    assert two.call("erase_job", two.settings, shown(two, "j"), {"j": [f"b|{entry.decode()}"]}) == [1]
+    assert two.redis("XLEN", two.k.ready_of("b")) == 0
+    assert two.empty()

@@ -18,12 +18,15 @@ from ...metrics import recorded
 from ...process.logs import log
 from ...store.history.history_reads import RawEntry, failures_at, rows_after
 from ...store.history.rows import id_and_key_in
+from ...store.jobs.members import member_in
 from ...store.jobs.results import stored_results
 from ...store.redis_store import RedisStore
+from ...store.stream_entries import entries as entries_of
 from ...times.durations import Duration, to_ms
 from ..find.actions import ActionResult, erase_found
 from ..find.conditions import SeenJob, Where
 from ..find.search import Search
+from ..find.shown import planned
 from ..jobs.abort import abort as abort_job
 from ..jobs.large_bodies import EndedJob, drop_ended, drop_results
 from ..known import topic_names
@@ -232,7 +235,12 @@ class Erasure:
             return
         results: list[tuple[ShardKeys, str, ActionResult]] = []
         for search in self._searches:
-            yield from erase_found(search, lambda *result: results.append(result))
+            entries = yield from self._entries(search.topic)
+            yield from erase_found(search, entries, lambda *result: results.append(result))
+            # What is still in a ready stream, of jobs that ended before, or came due since we looked.
+            entries = yield from self._entries(search.topic)
+            ended = {shard: dict.fromkeys(of_shard, "") for shard, of_shard in entries.items()}
+            yield from erase_found(planned(self.store, search.topic, ended), entries, lambda *_: None)
         for shard, id, result in results:
             if result == "done":
                 self.report.add(self._jobs[shard, id][0], erased=1)
@@ -244,6 +252,23 @@ class Erasure:
         if any(result != "done" for _, _, result in results):
             self._asked = {}
             yield from self.erase_traces()
+
+    def _entries(self, topic: str) -> Op[dict[ShardKeys, dict[str, list[str]]]]:
+        """By shard and id, the entries of known jobs in ready streams. Those of ended jobs may stay there until a
+        worker drops them.
+        """
+        known, found = {id for id, _ in self.known.get(topic, ())}, dict[ShardKeys, dict[str, list[str]]]()
+        for shard in self.store.topics.shards(topic) if known else ():
+            groups = self.store.topics.settings_of(topic).group_names
+            for group, stream in [("", shard.ready), *((name, shard.ready_of(name)) for name in groups)]:
+                start = "-"
+                while start:
+                    (page,) = yield from entries_of(self.store.session, [(stream, start)], _ROWS)
+                    start = f"({page[-1].id}" if page else ""
+                    for entry in page:
+                        if (id := member_in(entry.value).id) in known:
+                            found.setdefault(shard, {}).setdefault(id, []).append(f"{group}|{entry.id}")
+        return found
 
     def _abort_running(self) -> Op[None]:
         for (shard, id), result in self._open.items():

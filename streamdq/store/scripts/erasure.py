@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from ...config import TopicSettings
 from ...keys import ShardKeys
@@ -12,16 +13,25 @@ from ..calling import KeysAndArgs, ScriptCalls
 
 
 class ErasureScripts(ScriptCalls):
-    def erase_job(self, k: ShardKeys, topic: TopicSettings, shown: Sequence[tuple[str, str]]) -> Op[list[int]]:
-        """``shown``: ids and deliveries. For each: 1: erased; 0: a leaving group has it; -1: running; -3: it is another
+    def erase_job(
+        self,
+        k: ShardKeys,
+        topic: TopicSettings,
+        shown: Sequence[tuple[str, str]],
+        entries: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> Op[list[int]]:
+        """``shown``: ids and deliveries. ``entries``: those that ready streams have of an id, "GROUP|ENTRY", or
+        "|ENTRY" in the shared one. For each: 1: erased; 0: a leaving group has it; -1: running; -3: it is another
         delivery by now; -4: it is gone; or OUTDATED.
         """
-        return (yield from self._run_each("erase_job", [self._erasing(k, topic, *one) for one in shown]))
+        return (yield from self._run_each("erase_job", [self._erasing(k, topic, *one, entries) for one in shown]))
 
-    def _erasing(self, k: ShardKeys, topic: TopicSettings, id: str, shown: str) -> KeysAndArgs:
+    def _erasing(
+        self, k: ShardKeys, topic: TopicSettings, id: str, shown: str, entries: Mapping[str, Sequence[str]]
+    ) -> KeysAndArgs:
         groups = topic.group_names
         keys = keys_of("erase_job", k, groups=groups)
-        return keys, (self._now(), id, topic.layout.text, ",".join(groups), shown)
+        return keys, (self._now(), id, topic.layout.text, ",".join(groups), shown, *entries.get(id, ()))
 
     def erase_rows(self, k: ShardKeys, entries: Sequence[str]) -> Op[tuple[int, int]]:
         """How many rows of the history were removed, and how many failures with them."""
