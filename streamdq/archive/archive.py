@@ -153,7 +153,7 @@ class Archive:
         return _Side(queue)
 
     def complete(self, queue: Queue, topic: str | None = None) -> None:
-        """Completes what killed runs had begun. Without one at work, Redis then has no dead letter that a row has.
+        """Completes what killed runs had begun. If none is running, Redis then has no dead letter that a row has.
 
         Raises:
             UnknownTopic: the given one does not exist.
@@ -164,7 +164,7 @@ class Archive:
         _Intake(self._store, side, Wanted(topic), None, None).complete_killed_run()
 
     def delete(self, rows: Sequence[ArchivedJob]) -> int:
-        """Deletes these rows for good; returns how many. Those stay whose dead letters a run of ``store`` has yet to
+        """Deletes these rows permanently; returns how many. Those stay whose dead letters a run of ``store`` has yet to
         take out of Redis.
 
         Raises:

@@ -72,7 +72,7 @@ def _ask(run: Callable[..., Erased], as_json: bool) -> None:
         raise InvalidInput("erase: not a terminal; to confirm, pass --yes, or count first with --dry-run")
     if not as_json:
         terminal.say(_text(run(dry_run=True)))
-    if not typer.confirm("erase it for good?", err=True):
+    if not typer.confirm("erase it permanently?", err=True):
         raise typer.Exit(EXIT_INTERRUPTED)
 
 
@@ -82,8 +82,8 @@ def _text(found: Erased) -> str:
         for place, amount in found.places.items()
         if amount.found
     ] or ["nothing found"]
-    for left in found.left:
-        ids = f": {', '.join(left.ids)}" + " …" * (left.count > len(left.ids)) if left.ids else ""
-        of = f" of {left.topic}" if left.topic else ""
-        lines.append(f"left: {left.count:,} in {left.place}{of}: {left.why}{ids}")
+    for one in found.remaining:
+        ids = f": {', '.join(one.ids)}" + " …" * (one.count > len(one.ids)) if one.ids else ""
+        of = f" of {one.topic}" if one.topic else ""
+        lines.append(f"left: {one.count:,} in {one.place}{of}: {one.why}{ids}")
     return "\n".join(lines)

@@ -18,7 +18,7 @@ from ..operations.erase.wanted import wanted_of
 from ..operations.find.conditions import Where
 from ..queue import Queue, carry_out, store_of
 from ..times.durations import Duration, to_ms
-from .places import InArchive, InDump, InOutbox, Place
+from .places import InArchive, InDump, InOutbox, Storage
 
 _REFUSALS = (ArchiveError, OutboxError, FolderError, HistoryUnreadable)
 _KEPT = "they stay, as only their bodies lead to what is in a dump that could not be erased: run this again"
@@ -66,10 +66,10 @@ def erase(
             done = [_done(erasure, place.name, place.erase) for place in in_dumps]
             _erase_sources(erasure, with_bodies, may=erasure.wanted.is_of_rows or done == [True] * len(dumps))
         run(erasure.finish(wait_s))
-    return erasure.told()
+    return erasure.reported()
 
 
-def _erase_sources(erasure: Erasure, places: Sequence[Place], *, may: bool) -> None:
+def _erase_sources(erasure: Erasure, places: Sequence[Storage], *, may: bool) -> None:
     """Erases what leads to the rest, if the rest is gone."""
     for place in places:
         if may:
@@ -81,11 +81,11 @@ def _erase_sources(erasure: Erasure, places: Sequence[Place], *, may: bool) -> N
 
 
 def _looked_at(
-    erasure: Erasure, makers: Iterable[tuple[str, Callable[[], Place]]], opened: ExitStack
-) -> Iterator[Place]:
+    erasure: Erasure, makers: Iterable[tuple[str, Callable[[], Storage]]], opened: ExitStack
+) -> Iterator[Storage]:
     """The places that could be looked at."""
     for name, make in makers:
-        made: list[Place] = []
+        made: list[Storage] = []
         if not _done(erasure, name, lambda made=made, make=make: made.append(make())):  # type: ignore[misc]
             continue
         opened.callback(made[0].close)

@@ -29,7 +29,7 @@ _PAGE = 200
 _CHANGED = "another process has changed them meanwhile: run this again"
 
 
-class Place(ABC):
+class Storage(ABC):
     """One of them, in one run."""
 
     name: str
@@ -51,7 +51,7 @@ class Place(ABC):
         """Closes what is open."""
 
 
-class InArchive(Place):
+class InArchive(Storage):
     name = "archive"
 
     def __init__(self, erasure: Erasure, queue: Queue, url: str) -> None:
@@ -86,7 +86,7 @@ class InArchive(Place):
         self._archive.close()
 
 
-class InOutbox(Place):
+class InOutbox(Storage):
     name = "outbox"
 
     def __init__(self, erasure: Erasure, queue: Queue, url: str) -> None:
@@ -131,7 +131,7 @@ class InOutbox(Place):
         self._outbox.close()
 
 
-class InDump(Place):
+class InDump(Storage):
     def __init__(self, erasure: Erasure, url: str) -> None:
         pyarrow()
         self._erasure = erasure

@@ -109,15 +109,15 @@ def test_rows_whose_bodies_can_not_be_read(newest: Server, queue: Queue, databas
         with Archive(database) as archive:
             archive.store(sealed)
     found = erasure.erase(queue, where=JANE, archive=database)
-    assert [(left.place, left.count) for left in found.left] == [("archive", 1)]
+    assert [(one.place, one.count) for one in found.remaining] == [("archive", 1)]
     assert erasure.erase(queue, key="jane", archive=database).whole
 
 
 def test_an_archive_that_is_missing_is_reported(queue: Queue, tmp_path: Path) -> None:
     queue.enqueue("t", {"email": "jane"}, delay="1h")
     found = erasure.erase(queue, where=JANE, archive=f"sqlite:///{tmp_path}/none.db")
-    assert [left.place for left in found.left] == ["archive"]
-    assert ArchiveMissing.__name__ in found.left[0].why
+    assert [one.place for one in found.remaining] == ["archive"]
+    assert ArchiveMissing.__name__ in found.remaining[0].why
     assert found.places["delayed jobs"] == Amount(1, 1), "its rows still have their bodies"
 
 
@@ -247,7 +247,7 @@ def test_a_dump_without_rights_is_reported_and_what_leads_to_it_stays(
     with monkeypatch.context() as patched:
         patched.setattr("streamdq.dump.local.LocalFolder.writing", refuse)
         found = erasure.erase(queue, where=JANE, archive=database, dumps=[folder.url])
-        assert {left.place for left in found.left} == {f"dump {folder.url}", "jobs", "archive"}
+        assert {one.place for one in found.remaining} == {f"dump {folder.url}", "jobs", "archive"}
         assert erasure.erase(queue, key="jane", dumps=[folder.url]).places["delayed jobs"] == Amount(1, 1)
     assert in_files(tmp_path / "dump")
     assert erasure.erase(queue, key="jane", dumps=[folder.url]).whole

@@ -114,8 +114,8 @@ def test_a_job_that_runs_is_reported_and_erased_when_it_has_ended(space: Space, 
     queue.enqueue("t", {"email": PERSON}, id="jane", key="jane")
     claim = taken(queue, "t")
     found = queue.erase(key="jane")
-    assert [(left.place, left.topic, left.ids) for left in found.left] == [("jobs", "t", ["jane"])]
-    assert "running" in found.left[0].why
+    assert [(one.place, one.topic, one.ids) for one in found.remaining] == [("jobs", "t", ["jane"])]
+    assert "running" in found.remaining[0].why
     claim.finish()
     assert queue.erase(key="jane").whole
     with redis_server.client() as client:
@@ -155,7 +155,7 @@ def test_a_schedule_is_reported_and_removed_only_if_that_is_asked_for(space: Spa
     queue.schedule("t", {"email": PERSON}, id="weekly", cron="0 9 * * 1")
     queue.schedule("t", {"email": "jim"}, id="others", cron="0 9 * * 1")
     found = queue.erase(where={"body.email": PERSON})
-    assert [(left.place, left.ids) for left in found.left] == [("schedules", ["weekly"])]
+    assert [(one.place, one.ids) for one in found.remaining] == [("schedules", ["weekly"])]
     assert queue.erase(where={"body.email": PERSON}, schedules=True).places["schedules"] == Amount(1, 1)
     assert [one.id for one in queue.schedules("t")] == ["others"]
 
@@ -164,8 +164,8 @@ def test_a_body_without_its_key_is_counted(space: Space) -> None:
     with Queue(space.url, NAMESPACE, codec=[Encrypt(new_key("a"))]) as sealed:
         sealed.enqueue("t", {"email": PERSON}, id="jane", delay="1h")
         found = space.queue.erase(where={"body.email": PERSON})
-        assert [(left.place, left.count) for left in found.left] == [("jobs", 1)]
-        assert "keys" in found.left[0].why
+        assert [(one.place, one.count) for one in found.remaining] == [("jobs", 1)]
+        assert "keys" in found.remaining[0].why
         assert sealed.erase(where={"body.email": PERSON}).whole
     assert space.queue.find("t").count() == 0
 
@@ -213,13 +213,13 @@ async def test_awaited(space: Space) -> None:
 
 
 def test_the_log_and_the_metrics_tell_nothing_of_the_person(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, dict[str, Any]]] = []
+    logged: list[tuple[str, dict[str, Any]]] = []
     monkeypatch.setattr(
-        "streamdq.operations.erase.erase.log.info", lambda event, **fields: told.append((event, fields))
+        "streamdq.operations.erase.erase.log.info", lambda event, **fields: logged.append((event, fields))
     )
     lives(space.queue, key="merchant-jane")
     space.queue.erase(key="merchant-jane")
-    ((event, fields),) = told
+    ((event, fields),) = logged
     assert event.startswith("erased")
     assert fields["erased"] == fields["found"] == 11
     assert "jane" not in json.dumps(fields)

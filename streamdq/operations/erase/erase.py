@@ -79,7 +79,7 @@ def erase(
     yield from erasure.look()
     yield from erasure.erase_traces()
     yield from erasure.finish(wait_s)
-    return erasure.told()
+    return erasure.reported()
 
 
 class Erasure:
@@ -317,7 +317,7 @@ class Erasure:
             found = yield from self.store.scripts.forget_key(shard, key, only_count=self.dry_run)
             self._count("settings of the key", found)
 
-    def told(self) -> Erased:
+    def reported(self) -> Erased:
         """The report, complete. The log and the metrics get its figures, and nothing of the person."""
         report = self.report
         for (place, topic), count in self._unreadable.items():
@@ -334,6 +334,6 @@ class Erasure:
             log.info(
                 "erased what is kept of a person or customer", topics=len(self._topics),
                 found=report.found, erased=sum(amount.erased for amount in report.places.values()),
-                left=sum(left.count for left in report.left),
+                remaining=sum(one.count for one in report.remaining),
             )  # fmt: skip
         return report

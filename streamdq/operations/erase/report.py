@@ -15,7 +15,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class Remaining:
     """What was found and not erased, and why. ``ids``: at most 100 of them."""
 
     place: str
@@ -31,12 +31,12 @@ class Erased:
 
     dry_run: bool = False
     places: dict[str, Amount] = field(default_factory=dict)
-    left: list[Left] = field(default_factory=list)
+    remaining: list[Remaining] = field(default_factory=list)
 
     @property
     def whole(self) -> bool:
         """Whether nothing is left of what was found."""
-        return not self.left
+        return not self.remaining
 
     @property
     def found(self) -> int:
@@ -50,4 +50,4 @@ class Erased:
     def leave(self, place: str, topic: str, why: str, ids: Sequence[str] = (), count: int | None = None) -> None:
         number = len(ids) if count is None else count
         if number:
-            self.left.append(Left(place, topic, number, why, sorted(ids)[:MOST_IDS]))
+            self.remaining.append(Remaining(place, topic, number, why, sorted(ids)[:MOST_IDS]))
