@@ -6,20 +6,21 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .. import terminal
-from ..erasure import Erased
-from ..erasure import erase as erase_everywhere
 from ..errors import InvalidInput
 from .common import EXIT_INTERRUPTED, EXIT_NO, Json, OptionalTopic, commands, open_queue
+
+if TYPE_CHECKING:
+    from ..erasure import Erased
 
 app = commands()
 
 
-@app.command(rich_help_panel="Storage")
+@app.command()
 def erase(
     context: typer.Context,
     topic: OptionalTopic = None,
@@ -49,8 +50,10 @@ def erase(
 
     Jobs, dead letters, results, history, errors and taken ids, in all topics or in one; and what the archive, the
     outbox and the dumps named have of them. It prints what there is, and asks before it erases. If it is killed, run it
-    again. Exit code 1: something is left; the report says why.
+    again. Exit code 1: something remains; the report says why.
     """  # noqa: D301 - typer reads the mark
+    from ..erasure import erase as erase_everywhere  # which imports what knows archives, outboxes and dumps
+
     with open_queue(context) as queue:
         run = partial(
             erase_everywhere, queue, topic, key=key, where=where, archive=archive, outbox=outbox, dumps=dump or (),
@@ -85,5 +88,5 @@ def _text(found: Erased) -> str:
     for one in found.remaining:
         ids = f": {', '.join(one.ids)}" + " …" * (one.count > len(one.ids)) if one.ids else ""
         of = f" of {one.topic}" if one.topic else ""
-        lines.append(f"left: {one.count:,} in {one.place}{of}: {one.why}{ids}")
+        lines.append(f"remaining: {one.count:,} in {one.place}{of}: {one.why}{ids}")
     return "\n".join(lines)

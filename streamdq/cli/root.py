@@ -18,7 +18,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Servers": ("exporter",),
     "Checks": ("audit", "doctor", "demo"),
     "History": (),
-    "Storage": ("bodies",),
+    "Storage": ("bodies", "erase"),
 }  # fmt: skip
 """The sections of the help, and the commands that are always there, each in one of them. Those of optional parts
 follow; their ``rich_help_panel`` names the section.
