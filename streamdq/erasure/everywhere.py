@@ -41,7 +41,8 @@ def erase(
     """Like ``Queue.erase``, and in an ``archive`` and an ``outbox`` (URLs of their databases) and in ``dumps`` (folders
     or URLs) as well. Safe to repeat: a run that was killed is completed by the next one.
 
-    A place that refuses is reported. If a dump does, what was found by its body stays, as only it leads to rows there.
+    A place that refuses is reported. If a dump does, jobs and rows that were found by their bodies stay, as only they
+    lead to its rows.
 
     Raises:
         InvalidInput, MissingExtra, UnknownTopic
