@@ -514,8 +514,12 @@ class Claim:
         self._run(operations.attempts.take.finish(self._queue._store, self._held, *_given(result)))
 
     def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
-        """Ends the attempt as failed: the job takes the next step of its retry schedule. With ``delay``, it is tried
-        again after that, without using up a step. If no step is left, the job is buried.
+        """Ends the attempt as failed: the job takes the next step of its retry schedule; if none is left, it is buried.
+        With ``delay``, it is tried again after that, without using up a step; attempt number 100 is the last.
+
+        Raises:
+            StaleClaim: the claim was taken over or has ended.
+            InvalidInput: a ``delay`` beside a Bury, Retry or Snooze.
         """
         self._run(operations.attempts.take.fail(self._queue._store, self._held, error, delay))
 

@@ -183,7 +183,7 @@ def test_a_shorter_ttr_begins_idle_so_that_reclaim_finds_it_in_time(timed: Shard
 
 def test_a_groups_own_ttr_comes_before_the_topics(two: Shard) -> None:
     two.topic(ttr="30s")
-    two.run(two.topics.ensure("t", "a", {"ttr_ms": 5_000}))
+    two.run(two.topics.ensure_group("t", "a", {"ttr_ms": 5_000}))
     two.enqueue("j")
     assert (two.claim(group="a").ttr_ms, two.claim(group="b").ttr_ms) == (5_000, 30_000)
 

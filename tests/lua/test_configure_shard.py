@@ -227,9 +227,9 @@ def test_a_shard_whose_only_group_is_replaced_knows_that_there_were_two(shard: S
 def test_reclaim_looks_at_all_claims_of_a_group_whose_own_ttr_was_raised(
     two: Shard, before: int, after: int, raised: bool
 ) -> None:
-    two.run(two.topics.ensure("t", "a", {"ttr_ms": before}))
+    two.run(two.topics.ensure_group("t", "a", {"ttr_ms": before}))
     two.redis("HDEL", two.k.settings, "recheck:a")
-    two.run(two.topics.ensure("t", "a", {"ttr_ms": after}))
+    two.run(two.topics.ensure_group("t", "a", {"ttr_ms": after}))
     assert two.redis("HEXISTS", two.k.settings, "recheck:a") == raised
     assert not two.redis("HEXISTS", two.k.settings, "recheck:b")
 
@@ -352,7 +352,7 @@ def test_nothing_is_left_of_a_group_that_leaves_but_what_is_still_in_the_bucket(
     names = ["cancelled", "expired", "reclaimed", "archived", "lost"]
     two.checked = False
     two.redis("HSET", two.k.counts, *[value for name in names for value in (f"{name}:a", 1)])
-    two.run(two.topics.ensure("t", "a", {"ttr_ms": 7}))
+    two.run(two.topics.ensure_group("t", "a", {"ttr_ms": 7}))
     two.redis("HSET", two.k.settings, "recheck:a", "0|0")
     leaving = TopicSettings(version=two.settings.version + 1, groups={"b": GroupSettings()}, leaving={"a": True})
     found = two.call("configure_shard", leaving)

@@ -104,7 +104,7 @@ def test_by_redis_own_clock_a_short_ttr_is_found_in_time(timed: Shard) -> None:
 
 
 def test_by_redis_own_clock_touched_jobs_are_left_alone(timed: Shard) -> None:
-    timed.run(timed.topics.ensure("t", "default", {"ttr_ms": 50}))
+    timed.run(timed.topics.ensure_group("t", "default", {"ttr_ms": 50}))
     timed.enqueue("touched", "dead")
     touched, _ = timed.claim().rows
     timed.touch(touched, ttr_ms=600_000)

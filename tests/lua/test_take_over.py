@@ -147,7 +147,7 @@ def test_lost_twice_in_a_row_it_is_held_back(shard: Shard) -> None:
 def test_lost_twice_in_a_row_nothing_is_held_back_for_longer_than_four_ttrs(
     shard: Shard, of_group: int | None, of_topic: int | None, of_caller: int, most: int
 ) -> None:
-    shard.run(shard.topics.ensure("t", "default", {"ttr_ms": of_group}))
+    shard.run(shard.topics.ensure_group("t", "default", {"ttr_ms": of_group}))
     shard.topic(ttr=(of_topic or 60_000) / 1000)
     if of_topic is None:
         shard.redis("HDEL", shard.k.settings, "ttr")

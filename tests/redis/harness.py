@@ -89,15 +89,13 @@ class Space:
                 await asyncio.gather(*tasks)
 
     async def _started(self, workers: Iterable[Worker], tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Their topics and groups are there; one that can't start says why."""
-        topics = {(topic, worker.group) for worker in workers for topic in worker._handlers}
+        """Their topics have the groups, with the settings of their handlers; one that can't start says why."""
 
         def there() -> bool:
             for task in tasks:
                 if task.done():
                     task.result()
-            stats = self.queue.stats().topics
-            return all(topic in stats and group in stats[topic].groups for topic, group in topics)
+            return all(worker._run is not None and worker._run.begun for worker in workers)
 
         await eventually(there, "workers have started")
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamdq import AsyncQueue, Claim, Queue, StaleClaim
+from streamdq import AsyncQueue, Bury, Claim, InvalidInput, Queue, StaleClaim
 from streamdq.errors import UnknownTopic
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.waiting import HANG_S, until
@@ -54,6 +54,19 @@ def test_the_block_finishes_or_fails_the_job(space: Space) -> None:
     with taken(space):
         pass
     assert space.state("a") == "gone"
+
+
+def test_a_failure_with_a_delay_uses_up_no_step_but_attempt_100_is_the_last(space: Space) -> None:
+    space.queue.enqueue("t", 1, id="a", retry="none")
+    for _ in range(99):
+        taken(space).fail("busy", delay=0)
+    claim = taken(space)
+    assert claim.job.attempt == 100
+    with pytest.raises(InvalidInput, match="Bury says what follows"):
+        claim.fail(Bury("no such order"), delay="1s")
+    claim.fail(KeyError("lost"), delay=0)
+    state = space.job("a").groups["default"]
+    assert (state.state, state.reason, state.error) == ("dead", "exhausted", "KeyError: 'lost'")
 
 
 def test_an_ended_claim_has_ended(space: Space) -> None:

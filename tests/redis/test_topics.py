@@ -14,12 +14,13 @@ from streamdq.errors import InvalidInput, UnknownTopic
 from streamdq.keys import ShardKeys
 from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
-from streamdq.link.session import arun
+from streamdq.link.session import arun, run
 from streamdq.mover.rate import RatedTopic
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics.topics import Topics
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
+from tests.redis.topology import steps
 from tests.servers import Server
 from tests.waiting import eventually
 
@@ -205,3 +206,13 @@ def test_settings_that_are_only_read_change_nothing(space: Space) -> None:
     space.queue.configure("t", shards=2)
     before = space.queue.configure("t", rate=5)
     assert space.another_queue().configure("t") == space.queue.configure("t") == before
+
+
+def test_nobody_sees_the_group_of_a_new_topic_without_what_its_worker_asks_for(space: Space) -> None:
+    """A producer that finds the topic may wait for a result at once."""
+    reader = space.another_queue()
+    seen = list[TopicSettings | None]()
+    for _ in steps(space.queue, space.queue._store.topics.serve("t", "default", {"result_ms": 5000})):
+        seen.append(run(reader._link, reader._store.topics.read("t")))
+    assert seen[0] is None
+    assert {one.groups["default"].result_ms for one in seen if one is not None} == {5000}

@@ -20,10 +20,17 @@ from tests.waiting import HANG_S, until
 PACKAGE = Path(streamdq.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "way.md").read_text()
 BY_THE_CLOCK = (
-    "DeadWorkers.", "Election.", "Firing.", "HungHandlers.run.", "LoopWatch.", "Mover._refresh.", "Mover._tidy.",
+    "DeadWorkers.", "Election.", "Firing.", "HungHandlers.run.", "LoopWatch.", "Mover._refresh.", "Mover._clean_up.",
     "NodeMover._walk.", "Pulse.", "Reclaimer.", "WorkerRun._watch_topics.", "Resharding.",
 )  # fmt: skip
 """Classes and methods that work by the clock, whether there is a job or not: nothing that they call is on its way."""
+
+
+def test_what_works_by_the_clock_is_there() -> None:
+    code = "".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    names = [name.rstrip(".").split(".") for name in BY_THE_CLOCK]
+    assert [name for name in names if f"class {name[0]}" not in code] == []
+    assert [name for name in names if name[1:] and f"def {name[1]}(" not in code] == []
 
 
 class Trace:

@@ -1273,7 +1273,7 @@ export interface components {
             error: string;
             /**
              * Delay
-             * @description Try again after this long, without using up a step. Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`.
+             * @description Try again after this long, without using up a step; attempt 100 is the last. Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`.
              */
             delay?: number | string | null;
             /**

@@ -10,7 +10,7 @@ from typing import Any
 from ...config import TopicSettings
 from ...errors import BodyUnreadable, GroupMissing, InvalidInput, JobAborted, NoResult, StaleClaim
 from ...job.job import JobState, check_group, check_topic, check_ttr
-from ...job.retry import Bury
+from ...job.retry import Bury, Retry
 from ...keys import ShardKeys
 from ...link.session import Op, Work, pause
 from ...store.blocking import Entries, read_streams
@@ -18,7 +18,7 @@ from ...store.redis_store import RedisStore
 from ...times.durations import Duration, to_ms
 from ..jobs.large_bodies import EndedJob, drop_ended, fetched
 from ..known import known_group
-from .error_text import without_credentials
+from .error_text import is_instruction, without_credentials
 from .results import (
     AttemptResult,
     ClaimedJob,
@@ -192,11 +192,15 @@ def _check_kept(store: RedisStore, held: ClaimedJob) -> Op[None]:
 def fail(
     store: RedisStore, held: ClaimedJob, error: BaseException | str, delay: Duration | None, traceback: str = ""
 ) -> Op[None]:
-    """``traceback``: of an error that is text."""
+    """``delay``: as ``Retry(delay)``, with this error. ``traceback``: of an error that is text."""
+    if delay is not None and not isinstance(error, str) and is_instruction(error):
+        raise InvalidInput(f"fail: {type(error).__name__} says what follows; pass no delay beside it")
+    asked = None if delay is None else Retry(delay)
     settings = yield from store.topics.get(held.job.topic)
     end = end_of_failure(held, error, settings.retry_of(held.group))
-    if delay is not None:
-        end = End(held, AttemptResult.RETRY, end.error, to_ms(delay))
+    if asked is not None:
+        then = end_of_failure(held, asked, settings.retry_of(held.group))
+        end = End(held, then.outcome, end.error, then.delay_ms, reason=then.reason)
     if isinstance(error, str):
         end.traceback = without_credentials(traceback)
     else:

@@ -1,4 +1,4 @@
-"""Enqueues a job. All that enqueue go through ``put``."""
+"""Enqueues jobs. A plain one is a single call (``_put_one``); all others go through ``put``."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def put(
     durable: str | None = None,
 ) -> Op[EnqueueReply]:
     """Enqueues encoded jobs, at most MAX_BATCH: one call per shard, or more if the jobs are large, or some of them have
-    rules of uniqueness. Every enqueue goes through here.
+    rules of uniqueness.
 
     Raises:
         InvalidInput: a job has ``at_most`` and would not be postponed; nothing was written.

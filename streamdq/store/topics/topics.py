@@ -69,7 +69,7 @@ class Topics:
             if topic in lost:
                 yield from self.repair(topic)
             elif group not in found[topic].groups:
-                yield from self.ensure(topic, group, own)
+                yield from self.ensure_group(topic, group, own)
         return self.known
 
     def notify_missed(self) -> Op[None]:
@@ -149,18 +149,21 @@ class Topics:
         self.known[topic] = settings = settings_in(reply)
         return settings
 
-    def ensure(self, topic: str, group: str | None = None, own: Mapping[str, Any] | None = None) -> Op[TopicSettings]:
-        """Creates the topic if it does not exist, and the ``group`` if given, with its ``own`` settings. A new topic
-        starts with the default group; one that was configured without that group stays without it.
+    def ensure(self, topic: str) -> Op[TopicSettings]:
+        """Creates the topic if it does not exist, with the default group; one that was configured without that group
+        stays without it.
         """
         settings = yield from self.read(topic)
-        if settings is None:
-            if group is None and topic not in self.known:  # a producer makes it, and nobody serves it yet
-                yield from self.warn_of_slips(frozenset([topic]))
-            settings = yield from self._make(topic)
-        if group is None:
+        if settings is not None:
             return settings
-        wanted = {name: value for name, value in (own or {}).items() if value is not None}
+        if topic not in self.known:  # a producer makes it, and nobody serves it yet
+            yield from self.warn_of_slips(frozenset([topic]))
+        return (yield from self._make(topic))
+
+    def ensure_group(self, topic: str, group: str, own: Mapping[str, Any]) -> Op[TopicSettings]:
+        """As ``ensure``, and the ``group`` with its ``own`` settings."""
+        wanted = {name: value for name, value in own.items() if value is not None}
+        settings = (yield from self.read(topic)) or (yield from self._make(topic, {group: wanted}))
         have = settings.groups.get(group)
         if have is None or any(getattr(have, name) != value for name, value in wanted.items()):
             settings = yield from self.change(topic, {}, {group: wanted})
@@ -199,10 +202,10 @@ class Topics:
             self._asked.discard(topic)
 
     def serve(self, topic: str, group: str, own: Mapping[str, Any]) -> Op[None]:
-        """Like ``ensure``. From now on, if the topic or the group is lost or removed, ``refresh`` and ``repair`` in
-        this process create it again: a group that is served exists.
+        """Creates the topic and the group unless they exist. From now on, if one of them is lost or removed,
+        ``refresh`` and ``repair`` in this process create it again: a group that is served exists.
         """
-        yield from self.ensure(topic, group, own)
+        yield from self.ensure_group(topic, group, own)
         self._served[topic] = (group, own)
 
     def repair(self, topic: str) -> Op[TopicSettings]:
@@ -220,7 +223,7 @@ class Topics:
         if settings is None:
             settings = yield from self._make(topic)
         if topic in self._served:
-            settings = yield from self.ensure(topic, *self._served[topic])
+            settings = yield from self.ensure_group(topic, *self._served[topic])
         return settings
 
     def renew(self, topic: str) -> Op[TopicSettings | None]:
@@ -250,12 +253,14 @@ class Topics:
             if settings.resharding is not None or settings.leaving or settings.deleting or settings.relimiting:
                 yield from self.reconcile(topic, settings)
 
-    def _make(self, topic: str) -> Op[TopicSettings]:
-        """Creates a topic. If this process knows it, Redis has lost it: then it is created as it was."""
+    def _make(self, topic: str, own: Mapping[str, Mapping[str, Any]] | None = None) -> Op[TopicSettings]:
+        """Creates a topic, and in the same step groups with their ``own`` settings: nobody sees a worker's group
+        without them. If this process knows the topic, Redis has lost it: then it is created as it was.
+        """
         known = self.known.get(topic)
         if known is None:
             most = self.session.settings.max_topics
-            settings = yield from self.register(topic, {}, {DEFAULT_GROUP: {}}, expected=0, most=most)
+            settings = yield from self.register(topic, {}, {DEFAULT_GROUP: {}} | dict(own or {}), expected=0, most=most)
         else:
             # It keeps its version, because shards that were not lost ignore an older one.
             changes = known.model_dump(exclude={"groups", "leaving", "resharding", "deleting"}, exclude_none=True)

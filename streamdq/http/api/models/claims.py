@@ -72,7 +72,7 @@ class FailIn(ClaimIn):
     error: StrictStr = Field(description="Why; kept with the job.", max_length=10_000, examples=["no answer from bank"])
     delay: Annotated[
         DurationIn | None,
-        Field(description=f"Try again after this long, without using up a step. {DURATION}"),
+        Field(description=f"Try again after this long, without using up a step; attempt 100 is the last. {DURATION}"),
     ] = None
     traceback: StrictStr = Field(
         default="",
