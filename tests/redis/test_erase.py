@@ -19,7 +19,7 @@ from streamdq.link.session import Op
 from streamdq.operations.erase.report import Amount, Erased
 from streamdq.queue import carry_out, store_of
 from tests.redis.harness import NAMESPACE, Space, taken
-from tests.servers import Server
+from tests.servers import Cluster, Server
 
 PERSON = "jane@example.com"
 
@@ -202,6 +202,21 @@ def test_large_bodies_and_results_go_with_their_jobs(space: Space, tmp_path: Pat
         assert queue.erase(where={"body.email": PERSON}).whole
         assert [path for path in tmp_path.rglob("*") if path.is_file() and "jane" in str(path)] == []
         assert [job.body["email"] for job in queue.find("t")] == ["jim"]
+
+
+def test_on_a_cluster(spread: Space, redis_cluster: Cluster) -> None:
+    queue = spread.queue
+    queue.configure("t", create=True, shards=6)
+    queue.configure("keyed", create=True, shards=6)
+    for n in range(6):
+        queue.enqueue("t", {"email": PERSON}, id=f"jane-{n}", delay="1h")
+        queue.enqueue("keyed", {"email": PERSON}, id=f"jane-{n}", key="jane")
+        taken(queue, "keyed").finish()
+    assert queue.erase(where={"body.email": PERSON}).places == {"delayed jobs": Amount(6, 6)}
+    assert queue.erase(key="jane").places == {"history": Amount(6, 6)}
+    for node in redis_cluster.nodes:
+        with node.client() as client:
+            assert "jane" not in everything(client)
 
 
 async def test_awaited(space: Space) -> None:
