@@ -186,7 +186,7 @@ def measure(scenarios: Sequence[Scenario] = INCIDENTS, seeds: int = SEEDS) -> di
             for topic, (own, _) in made.items()
         ]
         work = of_hours(pa.concat_tables(columns), tz)
-        with DuckDB().answers(work, work.dump.folder) as answers:
+        with DuckDB().answers(work) as answers:
             accuracy, incidents = (answers.rows(name).to_pylist() for name in ("forecast_accuracy", "incidents"))
         for row in accuracy:
             _add_forecast(figures[row["topic"].split("|")[0]], row)

@@ -50,6 +50,7 @@ def alerts(scale: Scale) -> Iterator[Alert]:
         ("redis", _broken(scale)),
         ("failing-jobs", _failing(scale)),
         ("late-jobs", _ahead()),
+        ("failing-jobs", _links(scale)),
         ("schedules-and-outbox", [*_schedules(scale), *_outbox(scale)]),
         ("blind", _blind(scale)),
     ):
@@ -224,6 +225,27 @@ def _ahead() -> Iterator[Alert]:
         "The jobs of @topic that come due within {{ $labels.window }} {{ if gt $value 1e9 }}have no workers any "
         "more{{ else }}are {{ $value | humanize }} times as many as its workers have shown they can finish in that "
         "time{{ end }}: jobs will be late.",
+    )
+
+
+def _links(scale: Scale) -> Iterator[Alert]:
+    yield Alert(
+        "StreamdqJobsBlocked",
+        "ticket",
+        f"{signals.BLOCKED.expr(by=_TOPIC)} > 0",
+        "5m",
+        "Jobs of @topic are blocked",
+        "Jobs of @topic that can't start, because a job that they wait for has failed: {{ $value | humanize }}. They "
+        "wait until somebody sends that one back, or cancels them.",
+    )
+    yield Alert(
+        "StreamdqEndingsUndelivered",
+        "page",
+        f"{signals.ENDINGS_OLDEST.expr(by=_TOPIC)} > {scale.seconds(60)}",
+        "1m",
+        "Jobs that wait for those of @topic are not told of their ends",
+        "A job of @topic ended {{ $value | humanizeDuration }} ago, and those that wait for it have not heard of it; a "
+        "mover needs milliseconds.",
     )
 
 

@@ -307,6 +307,34 @@ WAITING_FOR_KEY = Signal(
     "Jobs that wait because as many jobs of their key as its limit allows have not ended yet.",
     "{{topic}} {{group}}",
 )
+BLOCKED = Signal(
+    "Blocked",
+    "max @by (streamdq_jobs_blocked{@topic})",
+    "short",
+    "Jobs that can't start, because a job that they wait for has failed.",
+    "{{topic}}",
+)
+WAITING_FOR_JOBS = Signal(
+    "Waiting for other jobs",
+    "max @by (streamdq_jobs_waiting_for_jobs{@topic})",
+    "short",
+    "Jobs that start when other jobs have ended.",
+    "{{topic}}",
+)
+ENDINGS_UNDELIVERED = Signal(
+    "Ends that were not told",
+    "max @by (streamdq_endings_undelivered{@topic})",
+    "short",
+    "Jobs that have ended, and those that wait for them have yet to hear of it.",
+    "{{topic}}",
+)
+ENDINGS_OLDEST = Signal(
+    "Oldest end that was not told",
+    "max @by (streamdq_endings_oldest_undelivered_seconds{@topic})",
+    "s",
+    "For how long jobs that wait for others should have heard that one of these has ended.",
+    "{{topic}}",
+)
 OLDEST_PENDING = Signal(
     "Oldest claim",
     "max @by (streamdq_oldest_pending_seconds{@group})",

@@ -78,6 +78,10 @@ def _waiting() -> PanelRow:
         series_panel(Shown(signals.BY_STATE), where=WHERE, width=THIRD, stacked=True),
         series_panel(Shown(signals.LAG, by=_BY_GROUP), where=WHERE, width=THIRD),
         series_panel(Shown(signals.WAITING_FOR_KEY, by=_BY_GROUP), where=WHERE, width=THIRD),
+        series_panel(Shown(signals.WAITING_FOR_JOBS), where=WHERE),
+        series_panel(Shown(signals.BLOCKED), where=WHERE),
+        series_panel(Shown(signals.ENDINGS_UNDELIVERED), where=WHERE),
+        series_panel(Shown(signals.ENDINGS_OLDEST), where=WHERE),
     ]
 
 

@@ -15,18 +15,18 @@
 -- topic are out of date, nothing was changed; -3 = nothing was changed: no group has begun with it, and all
 -- wait for it together
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, leaving_groups, notify_mover, key_tickets,
---   key_pace, key_limit, end_in_group, group_states, taken, withdraw, drop_job
+-- include: clock, drop_job, end_in_group, endings, group_states, groups, history, progress, removal, results,
+--   stored_format, withdraw
 local s, id, group = shard(KEYS), ARGV[2], ARGV[6]
 s.history_cap = ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit',
-  'results')
+  'results', 'linked')
 check_format(topic[4])
 if topic[1] ~= ARGV[4] or topic[2] ~= ARGV[5] then return {-2} end
 s.groups, s.leaving, s.key_limit = names(topic[2]), topic[3], topic[6]
 if ARGV[7] == 'cover' then redis.call('HINCRBY', counts, 'enqueued', 0) end
 s.now = now_ms(ARGV[1])
-s.on_removed = after_removal(s, topic[5])
+s.on_removed = after_removal(s, topic[5], topic[8])
 s.results = results_in(topic[7])
 local job, dead = {id = id, record = redis.call('HGET', jobs, id)}, {}
 if not job.record then return {0} end
@@ -48,6 +48,7 @@ for _, one in ipairs(is_for_all and concerned or {group}) do
   elseif p and p.state == 'd' and is_for_all then
     redis.call('ZREM', dead[one], id) -- or a kick would start it again
     redis.call('HINCRBY', counts, 'purged:' .. one, 1)
+    job_fails(s, id, 'cancelled')
     end_in_group(s, one, {id}, {main})
   elseif #withdraw(s, job, {one}, states) > 0 then
     reply[1] = math.max(reply[1], 1)

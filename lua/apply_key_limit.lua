@@ -7,7 +7,7 @@
 -- ARGV[2] limit: how many keys to look at
 -- returns 1 = there is more to do; 0 = the limit is applied
 -- flags: allow-oom
--- include: stored_format, clock, progress, notify_mover, key_tickets, key_pace, key_limit, key_limit_changes
+-- include: clock, key_limit, key_limit_changes, key_tickets, stored_format
 local topic = redis.call('HMGET', settings, 'limit_applied_to', 'key_limit', 'format')
 check_format(topic[3])
 local last = topic[1]

@@ -7,9 +7,9 @@
 -- ARGV[3..] per letter: id, receipt, buried_ms, sequence, attempt
 -- returns {code, ...}: 1 = archived, now or by an earlier call that left its receipt; 0 = not dead, or buried again
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, end_in_group, taken
+-- include: clock, end_in_group, endings, groups, progress, removal, stored_format
 local group, reply, archived, mains = ARGV[2], {}, {}, {}
-local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
+local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'linked')
 check_format(topic[2])
 
 for i = 3, #ARGV, 5 do
@@ -29,7 +29,8 @@ for i = 3, #ARGV, 5 do
 end
 local s = shard(KEYS)
 s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
-s.on_removed = after_removal(s, topic[3])
+s.on_removed = after_removal(s, topic[3], topic[4])
+for _, id in ipairs(archived) do job_fails(s, id, 'archived') end
 end_in_group(s, group, archived, mains)
 if #archived > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, #archived) end
 return reply

@@ -6,7 +6,7 @@
 -- cursor '0' = this was the last page
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups
+-- include: groups, stored_format
 local topic = redis.call('HMGET', settings, 'leaving', 'format')
 check_format(topic[2])
 local leaving = names(topic[1])

@@ -8,8 +8,7 @@
 -- returns {{id, group, entry, ...}, {entry, value, ...}}: as audit_jobs; and the entries
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, progress, leaving_groups, notify_mover, key_tickets, key_pace, key_limit, end_in_group,
---   entries_of
+-- include: entries_of, groups, stored_format
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format')
 check_format(topic[3])
 local s = shard(KEYS)

@@ -2,18 +2,22 @@
 -- keys: jobs, bucket, progress, settings, key_tickets, key_waiting
 -- ARGV[1] cursor from the previous page; '0' at first
 -- ARGV[2] limit: about how many jobs; fewer if the shard has large jobs
--- returns {cursor, {id, group, entry, ...}, {id, key, ...}}: the jobs that are ready or running, with their entries
--- (entries_of); and all jobs of the page with their keys, '' = it has none. cursor '0' = this was the last page
+-- returns {cursor, {id, group, entry, ...}, {id, key, ...}, {id, ...}}: the jobs that are ready or running, with their entries
+-- (entries_of); all jobs of the page with their keys, '' = it has none; and those that wait for other jobs, and nothing tells
+-- for which. cursor '0' = this was the last page
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, leaving_groups, notify_mover, key_tickets, key_pace, key_limit,
---   scan, end_in_group, entries_of
+-- include: entries_of, groups, key_tickets, link_key, scan, stored_format, waits
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local cursor, ids, records = scan(jobs, topic[2], ARGV[1], ARGV[2])
 
 local s = shard(KEYS)
 s.groups, s.leaving = names(topic[1]), topic[3]
-local all = {}
-for i, id in ipairs(ids) do all[2 * i - 1], all[2 * i] = id, key_of(records[i]) or '' end
-return {cursor, entries_of(s, ids, records), all}
+local all, lost, dependencies = {}, {}, link_key(s, 'dependencies')
+for i, id in ipairs(ids) do
+  all[2 * i - 1], all[2 * i] = id, key_of(records[i]) or ''
+  local member = is_waiting(records[i]) and id .. '\31' .. nonce_of(records[i])
+  if member and redis.call('HEXISTS', dependencies, member) == 0 then lost[#lost + 1] = id end
+end
+return {cursor, entries_of(s, ids, records), all, lost}

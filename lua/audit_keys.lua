@@ -8,7 +8,7 @@
 -- admitted; 'ended' = the job has ended, and is still admitted
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, progress, notify_mover, key_tickets, key_pace, key_limit
+-- include: key_limit, key_tickets, progress, stored_format
 local topic = redis.call('HMGET', settings, 'key_limit', 'format', 'limit_applied_to')
 check_format(topic[2])
 local s = shard(KEYS)

@@ -13,17 +13,17 @@
 -- ARGV[8..] per claim: main, entry (as claimed), id, history row, reason, error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: it was aborted, and its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, results, failures, groups, history, progress, attempt_row, bury_job, receipt,
---   notify_mover, key_tickets, key_pace, key_limit, end_in_group, taken, end_aborted, fence, trim_ready
+-- include: bury_job, clock, end_in_group, failures, fence, groups, history, key_limit, progress, receipt, removal,
+--   results, stored_format, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
-  'key_limit', 'after_finish', 'results')
+  'key_limit', 'after_finish', 'results', 'linked')
 check_format(topic[5])
 local s = shard(KEYS)
 s.now, s.group, s.consumer = now, group, ARGV[5]
 s.history_cap, s.key_limit, s.groups = ARGV[3], topic[6], served(topic[1], group, topic[4], ARGV[4])
 if not s.groups then return refused(now, ARGV, 7, 8) end
-s.on_removed = after_removal(s, topic[7])
+s.on_removed = after_removal(s, topic[7], topic[9])
 s.results = results_in(topic[8])
 local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows, texts = '\31' .. string.format('%.0f', now), {now}, {}, {}

@@ -14,18 +14,17 @@
 -- -2 = the caller's settings of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 =
 -- no job that was shown is there
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, delivery, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, end_in_group, deliveries, group_states, taken, withdraw, drop_job
+-- include: clock, deliveries, drop_job, groups, removal, results, stored_format
 local s = shard(KEYS)
 s.history_cap = ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit',
-  'results')
+  'results', 'linked')
 check_format(topic[4])
 if topic[1] ~= ARGV[4] or topic[2] ~= ARGV[5] then return -2 end
 s.groups, s.leaving, s.key_limit = names(topic[2]), topic[3], topic[6]
 if ARGV[6] == 'cover' then redis.call('HINCRBY', counts, 'enqueued', 0) end
 s.now = now_ms(ARGV[1])
-s.on_removed = after_removal(s, topic[5])
+s.on_removed = after_removal(s, topic[5], topic[8])
 s.results = results_in(topic[7])
 local job, dead = {id = ARGV[2], record = redis.call('HGET', jobs, ARGV[2])}, {}
 if not job.record then return ARGV[7] and -4 or 0 end

@@ -22,9 +22,7 @@
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, attempt_row, notify_mover, key_tickets,
---   key_pace, key_limit, requeue, end_in_group, taken, end_aborted, return_unclaimed, start_attempt, stream_groups,
---   read, claim_entries
+-- include: claim_entries, clock, groups, read, start_attempt, stored_format
 local s = shard(KEYS)
 s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local claim = open_claim(s, ARGV[5])

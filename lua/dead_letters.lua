@@ -10,7 +10,7 @@
 -- returns {looked, id, buried_ms, record, progress, ...}; looked = how many were looked at, 0 = there are no more
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, progress
+-- include: progress, stored_format
 check_format(redis.call('HGET', settings, 'format'))
 local group, bytes = ARGV[1], 0
 local page = redis.call('ZRANGEBYSCORE', dead, '-inf', ARGV[2], 'WITHSCORES', 'LIMIT', ARGV[3], ARGV[4])

@@ -10,8 +10,7 @@
 -- nothing was written; 1 = done; 2 = done, and those of the new jobs that are due are ready; 3 = as 2, except for those
 -- with a key. looked: how many of the jobs were enqueued or had a taken id, at least one; the rest is
 -- left for another call. i (from 1) are the jobs whose id was taken, each with the record that has it.
--- include: stored_format, clock, results, groups, is_current, largest, progress, notify_mover, key_tickets, key_pace,
---   key_limit, sequence
+-- include: clock, groups, is_current, key_limit, key_tickets, largest, notify_mover, results, sequence, stored_format
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest', 'format',

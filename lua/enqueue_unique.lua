@@ -15,17 +15,16 @@
 -- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
 -- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
 -- is taken. record_i '' = there is nothing of a former id here, and there never will be.
--- include: stored_format, clock, results, groups, history, is_current, largest, progress, leaving_groups,
---   notify_mover, key_tickets, key_pace, key_limit, sequence, end_in_group, group_states, taken, taking, withdraw,
---   drop_job, postpone
+-- include: clock, drop_job, groups, is_current, key_limit, key_tickets, largest, notify_mover, postpone, removal,
+--   results, sequence, stored_format, taken, taking
 local now, most_bytes, how, former = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5], ARGV[6] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
-  'sharded_by_key', 'results')
+  'sharded_by_key', 'results', 'linked')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local s = shard(KEYS)
 s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now, ARGV[3], names(topic[2]), topic[4], topic[7]
-s.results = results_in(topic[9])
+s.ended_as, s.results = 'replaced', results_in(topic[9])
 local is_limited = topic[7] and topic[7] ~= '0'
 local head, count = head_ms(bucket), (#ARGV - 6) / 4
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- always written, as in enqueue
@@ -56,7 +55,7 @@ local function holder(new, record, t)
   if record then
     if string.sub(record, -#new.rest) == new.rest then return record end -- with the same nonce: the call is repeated
     if how == 'postpone' then return put_off(new, record, t) end
-    s.on_removed = not new.rule.is_given and after_removal(s, topic[6]) or nil -- nothing else would tell
+    s.on_removed = after_removal(s, not new.rule.is_given and topic[6], topic[10]) -- with a rule, take_id does it
     local is_replaced = how == 'replace' and free <= now and drop_job(s, {id = new.id, record = record}, nil) == 1
     return not is_replaced and record or nil
   end

@@ -12,16 +12,17 @@
 -- returns 1 = erased; 0 = only a group that is leaving still has it; -1 = an attempt is running; -2 = the caller's settings
 -- of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 = there is no such job
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, delivery, leaving_groups, notify_mover,
---   key_tickets, key_pace, key_limit, end_in_group, deliveries, group_states, taken, withdraw, drop_job
+-- include: clock, deliveries, drop_job, end_in_group, endings, group_states, groups, removal, results, stored_format,
+--   taken
 local s = shard(KEYS)
 s.history_cap = '0'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit',
-  'results')
+  'results', 'linked')
 check_format(topic[4])
 if topic[1] ~= ARGV[3] or topic[2] ~= ARGV[4] then return -2 end
 s.groups, s.leaving, s.key_limit = names(topic[2]), topic[3], topic[6]
 s.now = now_ms(ARGV[1])
+s.on_removed = after_removal(s, nil, topic[8]) -- its id is not taken any more
 local job, dead = {id = ARGV[2], record = redis.call('HGET', jobs, ARGV[2])}, {}
 local streams = {[''] = ready}
 for i, group in ipairs(s.groups) do streams[group], dead[group] = KEYS[FIXED + 2 * i - 1], KEYS[FIXED + 2 * i] end
@@ -49,6 +50,7 @@ if code == 0 then
     if states[group] and states[group].state == 'd' then
       redis.call('ZREM', dead[group], job.id)
       redis.call('HINCRBY', counts, 'purged:' .. group, 1)
+      job_fails(s, job.id, 'purged')
       end_in_group(s, group, {job.id}, {states[group].main})
       code = 1
     end

@@ -4,7 +4,7 @@
 -- ARGV[1..] entries
 -- returns {rows, failures}: how many of each were removed
 -- flags: allow-oom
--- include: stored_format, dumps
+-- include: dumps, stored_format
 check_format(redis.call('HGET', settings, 'format'))
 local dumps, gone, list = dumps_of(settings), {0, 0}, {}
 

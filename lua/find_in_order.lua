@@ -1,5 +1,5 @@
--- find_in_order: searches a page of the shard's delayed jobs, by due time, or of a group's dead letters, by burial. It
--- changes nothing.
+-- find_in_order: searches a page of the shard's delayed jobs, by due time, of a group's dead letters, by burial, or of the
+-- jobs that are blocked, by when they were. It changes nothing.
 -- keys: jobs, bucket, progress, settings, key_tickets, key_waiting
 -- keys of the call: index
 -- ARGV[1] from_ms: the first time
@@ -11,8 +11,7 @@
 -- more; each match as `matches` returns it. A member that is there all the time comes exactly once
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, delivery, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, end_in_group, deliveries, group_states, job_row, search_groups, search
+-- include: end_in_group, groups, largest, search, search_groups, stored_format
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local s = shard(KEYS)
@@ -33,7 +32,7 @@ local ids, looked, place, at = {}, 0, '', ''
 for i = 1, #page, 2 do
   if tonumber(page[i + 1]) > tonumber(ARGV[3]) then break end
   looked, place, at = looked + 1, page[i], page[i + 1]
-  local rest = index == bucket and string.sub(page[i], 13) or page[i]
+  local rest = index == bucket and string.sub(page[i], 13) or string.match(page[i], '^[^\31]*')
   ids[looked] = string.match(rest, '^\31[^\31]*\31(.*)$') or rest
 end
 local records = values_of(jobs, ids)

@@ -7,8 +7,7 @@
 -- match as `matches` returns it. A job that is there all the time comes at least once
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, largest, progress, delivery, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, scan, end_in_group, deliveries, group_states, job_row, search_groups, search
+-- include: groups, scan, search, stored_format
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local s = shard(KEYS)

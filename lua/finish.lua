@@ -13,16 +13,16 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence); -i: it was aborted, and
 -- its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, attempt_row, receipt, notify_mover, key_tickets,
---   key_pace, key_limit, end_in_group, taken, end_aborted, fence, trim_ready
+-- include: clock, end_in_group, fence, groups, history, key_limit, receipt, removal, report_end, results,
+--   stored_format, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
-  'after_finish', 'key_limit', 'dumps', 'results')
+  'after_finish', 'key_limit', 'dumps', 'results', 'linked')
 check_format(topic[5])
 local s = shard(KEYS)
 s.now, s.group, s.consumer = now, group, ARGV[5]
 s.history_cap, s.key_limit, s.groups = ARGV[3], topic[7], served(topic[1], group, topic[4], ARGV[4])
-s.on_removed = after_removal(s, topic[6])
+s.on_removed = after_removal(s, topic[6], topic[10])
 s.results = results_in(topic[9])
 local sent = {} -- the results, which are taken off the end of the arguments
 if ARGV[#ARGV] == 'results' then
@@ -51,7 +51,7 @@ for i = 6, #ARGV, 4 do
     end
     rows[done] = args[i + 3] .. now_text
     if receipts then receipt(s, main, entry, '') end
-    if s.results then keep_result(s, {group = group, id = id}, sent[(i - 2) / 4] or 'done|') end
+    if s.results then report_end(s, {group = group, id = id}, sent[(i - 2) / 4] or 'done|') end
   end
 end
 if #own_entries > 0 then redis.call('XDEL', own, unpack(own_entries)) end

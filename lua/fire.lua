@@ -11,8 +11,7 @@
 -- returns {status, now_ms, next_ms, skipped, jobs, unplanned}: status 1 = done, 0 = the caller's settings of the topic
 -- are out of date, nothing was written; next_ms: when to call again, -1 = no occurrence to wait for; jobs: the ids of those
 -- that were enqueued; unplanned: the ids of schedules that need a new plan
--- include: stored_format, clock, results, groups, largest, progress, leaving_groups, notify_mover, sequence,
---   end_in_group, group_states, schedule
+-- include: clock, groups, largest, notify_mover, results, schedule, sequence, stored_format
 local now, shards, limit, late_after, again = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local lead = tonumber(ARGV[6])
 

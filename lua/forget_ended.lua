@@ -5,7 +5,7 @@
 -- ARGV[2..] ids
 -- returns {results, taken}: how many of each there were
 -- flags: allow-oom
--- include: stored_format, results, taken
+-- include: results, stored_format, taken
 local s, found = shard(KEYS), {0, 0}
 local topic = redis.call('HMGET', settings, 'format', 'results')
 check_format(topic[1])

@@ -4,7 +4,7 @@
 -- ARGV[2] key
 -- returns how much there was; 0 as well if jobs wait for the key
 -- flags: allow-oom
--- include: stored_format, groups
+-- include: groups, stored_format
 local topic = redis.call('HMGET', settings, 'format', 'groups')
 check_format(topic[1])
 local all, found = names(topic[2]), redis.call('ZSCORE', key_paused, ARGV[2]) and 1 or 0

@@ -6,8 +6,7 @@
 -- job_row returns: {record, delayed, group, progress, waits, ...}
 -- runs while its slot moves
 -- flags: no-writes
--- include: stored_format, groups, progress, leaving_groups, notify_mover, key_tickets, key_pace, key_limit, end_in_group,
---   group_states, job_row
+-- include: group_states, groups, job_row, stored_format
 local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')
 check_format(topic[4])
 if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end

@@ -8,16 +8,16 @@
 -- ARGV[4] limit: how many of the longest dead to kick if no id is given; fewer if the shard has large jobs
 -- ARGV[5..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were kicked; 0 = none was dead
--- include: stored_format, clock, results, history, largest, progress, delivery, notify_mover, key_tickets, key_pace,
---   key_limit, requeue, go_on, sequence
+-- include: clock, delivery, endings, go_on, groups, history, largest, progress, requeue, results, sequence,
+--   stored_format
 local group = ARGV[2]
 local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate', 'largest', 'format', 'key_limit',
-  'results'), 0, {}
+  'results', 'linked', 'groups'), 0, {}
 check_format(topic[4])
 local s = shard(KEYS)
 s.waits = waits(topic[1], topic[2])
-s.now, s.history_cap, s.key_limit = now_ms(ARGV[1]), ARGV[3], topic[5]
-s.results = results_in(topic[6])
+s.now, s.history_cap, s.key_limit, s.groups = now_ms(ARGV[1]), ARGV[3], topic[5], names(topic[8])
+s.results, s.linked = results_in(topic[6]), topic[7]
 local ids = {unpack(ARGV, 5)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, fitting(topic[3], tonumber(ARGV[4])) - 1) end
 -- Nothing is reserved then: it would make the counters of a shard anew that was deleted meanwhile.
@@ -36,6 +36,7 @@ for _, argument in ipairs(ids) do
     local job = {group = group, id = id, record = redis.call('HGET', jobs, id), progress = p}
     forget_result(s, job)
     go_on(s, job) -- kicked by an operator: due now
+    job_goes_on(s, id)
     rows[kicked] = rare_row(s, 'kicked', job, {due = p.deadline})
   end
 end

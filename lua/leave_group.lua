@@ -8,25 +8,26 @@
 -- ARGV[3] limit: about how many fields of progress to look at; fewer if records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
 -- flags: allow-oom
--- include: stored_format, clock, groups, largest, progress, leaving_groups, notify_mover, key_tickets, key_pace,
---   key_limit, end_in_group, taken
+-- include: clock, end_in_group, endings, groups, key_limit, largest, leaving_groups, progress, removal, stored_format
 local group, bytes = ARGV[2], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
-  'after_finish')
+  'after_finish', 'linked')
 check_format(topic[5])
 local s = shard(KEYS)
 s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
-s.on_removed = after_removal(s, topic[6])
+s.on_removed = after_removal(s, topic[6], topic[7])
 local leaving = names(topic[2])
 if not has(leaving, group) then return 0 end
 
--- A job is open until the last group that it concerns has ended it.
+-- A job is open until the last group that it concerns has ended it. Returns also how a job that is not has ended.
 local function is_open(id, alone)
-  for _, value in ipairs(states_of(s, {id})) do
+  local ended_as = 'left'
+  for _, value in ipairs((states_of(s, {id}))) do
     local p = parse(value)
     if p and p.state ~= 'x' or not p and not alone then return true end
+    if p then ended_as = 'done' end
   end
-  return false
+  return false, ended_as
 end
 -- A detached job without a record was lost, or other groups have ended it since this one began to leave, and then it is
 -- no longer counted as detached. It still is, if more jobs are counted than there are.
@@ -34,7 +35,9 @@ local function is_counted()
   return tonumber(redis.call('HGET', counts, 'detached') or 0) > redis.call('HLEN', jobs)
 end
 local function end_unless_open(id, main, since)
-  if is_open(id, main == '-') then return end
+  local open, ended_as = is_open(id, main == '-')
+  s.ended_as = ended_as
+  if open then return end
   local record = redis.call('HGET', jobs, id)
   if record and made_since(string.sub(record, 1, 12), since) then return end
   bytes = bytes + #(record or '')
@@ -56,6 +59,7 @@ for i = 1, #page[2], 2 do
     if p.state == 'w' and redis.call('ZREM', bucket, member(p.sequence, group, id)) == 1 then
       redis.call('HINCRBY', counts, 'waiting:' .. group, -1)
     end
+    if p.state == 'd' then job_goes_on(s, id) end -- or it ends, and then that is reported
     end_unless_open(id, p.main, topic[4])
   elseif p.state == 'x' then
     end_unless_open(id, p.main)

@@ -12,7 +12,7 @@
 -- until when what is not at home only becomes less; key '' = its job has none, or there is none
 -- runs while its slot moves
 -- flags: allow-oom
--- include: stored_format, clock, largest, taken, taking
+-- include: clock, largest, stored_format, taking
 local topic = redis.call('HMGET', settings, 'shards', 'largest', 'format', 'former_puts')
 check_format(topic[3])
 if topic[1] ~= ARGV[2] then return false end

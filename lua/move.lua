@@ -9,7 +9,7 @@
 -- the topic has a rate, and the caller has no permit; next_due_ms -1 = no job to wait for (empty or paused; a change of
 -- that wakes the mover); open = ready or claimed jobs of all groups, or those that were moved, if any.
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, notify_mover, requeue
+-- include: clock, groups, notify_mover, requeue, stored_format
 
 -- open_jobs(s): returns how many jobs are ready or claimed, in all groups
 local function open_jobs(s)

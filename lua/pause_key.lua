@@ -9,7 +9,7 @@
 -- returns 1 = done; 0 = there are more jobs to admit, call again; -1 = the topic has no limit of keys; -2 = the caller's
 -- settings of the topic are out of date; then nothing was changed
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, notify_mover, key_tickets, key_pace, key_limit
+-- include: clock, groups, key_limit, stored_format
 local key = ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'format', 'key_limit')
 check_format(topic[3])

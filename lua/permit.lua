@@ -7,7 +7,7 @@
 -- returns {granted, now_ms, free_ms}: granted is at most a twentieth of what the rate allows in a second (at least one
 -- job); free_ms is the time of the next grant, at once if it is not in the future. Without a rate all is granted.
 -- flags: allow-oom
--- include: stored_format, clock
+-- include: clock, stored_format
 local now, wanted = now_ms(ARGV[1]), tonumber(ARGV[2])
 local topic = redis.call('HMGET', settings, 'rate', 'rate_at', 'format')
 check_format(topic[3])

@@ -7,9 +7,9 @@
 -- ARGV[4..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were purged
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, delivery, end_in_group, taken
+-- include: clock, delivery, end_in_group, endings, groups, progress, removal, stored_format
 local group, purged, mains = ARGV[2], {}, {}
-local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
+local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'linked')
 check_format(topic[2])
 local ids = {unpack(ARGV, 4)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[3] - 1) end
@@ -25,7 +25,8 @@ for _, argument in ipairs(ids) do
 end
 local s = shard(KEYS)
 s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
-s.on_removed = after_removal(s, topic[3])
+s.on_removed = after_removal(s, topic[3], topic[4])
+for _, id in ipairs(purged) do job_fails(s, id, 'purged') end
 end_in_group(s, group, purged, mains)
 if #purged > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, #purged) end
 return #purged

@@ -19,18 +19,17 @@
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, largest, progress, attempt_row, crash, recheck,
---   notify_mover, key_tickets, key_pace, key_limit, requeue, end_in_group, taken, end_aborted, hand_over,
---   stream_groups, missing_jobs
+-- include: clock, crash, groups, hand_over, history, largest, missing_jobs, notify_mover, progress, recheck, removal,
+--   requeue, results, stored_format
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',
-  'watch_until', 'recheck:' .. group, 'largest', 'format', 'key_limit', 'after_finish', 'results')
+  'watch_until', 'recheck:' .. group, 'largest', 'format', 'key_limit', 'after_finish', 'results', 'linked')
 check_format(topic[9])
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
 s.now, s.group, s.history_cap = now, group, ARGV[3]
 s.groups, s.waits, s.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[10]
-s.on_removed = after_removal(s, topic[11])
+s.on_removed = after_removal(s, topic[11], topic[13])
 s.results = results_in(topic[12])
 local losses = {apart_ms = apart_ms(group_ttr, now), lost = 0, bytes = 0, crashed = 0, rows = {}}
 losses.stays = function(p, is_running) return is_running and tonumber(p.deadline) > now end

@@ -8,7 +8,7 @@
 -- none yet (it changes if Redis lost the shard); written = how many rows were ever written; length = how many there are
 -- now; last = the newest entry or ''; erased = how many rows after the mark erase_rows has removed
 -- flags: allow-oom
--- include: stored_format, dumps
+-- include: dumps, stored_format
 local mark, by_then, known, list = ARGV[2], ARGV[3], 0, {}
 local erased = 0
 local life = redis.call('HMGET', settings, 'history_since', 'format')

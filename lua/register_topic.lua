@@ -10,7 +10,7 @@
 -- returns the topic's settings as JSON, changed or not; nil = there is no such topic; 0 = there are too many topics
 -- runs while its slot moves
 -- no function: at the memory limit Redis refuses a new topic, by its first write, but not a change of one.
--- include: stored_format, clock
+-- include: clock, stored_format
 local topic, expected, most = ARGV[1], ARGV[6], ARGV[7]
 local stored = redis.call('HGET', topics, topic)
 local settings = stored and cjson.decode(stored) or {version = 0, groups = {}}

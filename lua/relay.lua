@@ -17,11 +17,11 @@
 -- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
 -- has the id, 3 = there is nothing of a former id here. {-1, epoch}: the fence; a relay with this higher
 -- epoch has been here, nothing was written.
--- include: stored_format, clock, results, groups, history, is_current, largest, progress, leaving_groups,
---   notify_mover, key_tickets, key_pace, key_limit, sequence, end_in_group, group_states, taken, withdraw, drop_job
+-- include: clock, drop_job, groups, is_current, key_limit, key_tickets, largest, notify_mover, removal, results,
+--   sequence, stored_format
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
-  'after_finish', 'key_limit', 'sharded_by_key', 'results')
+  'after_finish', 'key_limit', 'sharded_by_key', 'results', 'linked')
 check_format(topic[5])
 if not is_current(topic[1], topic[10], ARGV[2]) or topic[6] ~= ARGV[3] then return {0} end
 local last = tonumber(topic[7] or 0)
@@ -35,7 +35,7 @@ end
 
 local s = shard(KEYS)
 s.now, s.history_cap, s.groups, s.leaving = now, ARGV[4], names(topic[2]), topic[4]
-s.on_removed = after_removal(s, topic[8])
+s.ended_as, s.on_removed = 'replaced', after_removal(s, topic[8], topic[12])
 s.key_limit, s.results = topic[9], results_in(topic[11])
 local limited = topic[9] and topic[9] ~= '0'
 local head, count, former = head_ms(bucket), (#ARGV - 8) / 5, ARGV[8] == 'former'

@@ -11,17 +11,16 @@
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: it was aborted, and its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, attempt_row, receipt, notify_mover, key_tickets,
---   key_pace, key_limit, requeue, end_in_group, taken, end_aborted, fence
+-- include: clock, end_in_group, fence, groups, history, progress, receipt, removal, requeue, results, stored_format
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'generation:' .. group, 'format',
-  'key_limit', 'after_finish', 'results')
+  'key_limit', 'after_finish', 'results', 'linked')
 check_format(topic[5])
 local s = shard(KEYS)
 s.now, s.group, s.consumer, s.history_cap = now, group, ARGV[5], ARGV[3]
 s.groups = served(topic[1], group, topic[4], ARGV[4])
 if not s.groups then return refused(now, ARGV, 4) end
-s.waits, s.key_limit, s.on_removed = waits(topic[2], topic[3]), topic[6], after_removal(s, topic[7])
+s.waits, s.key_limit, s.on_removed = waits(topic[2], topic[3]), topic[6], after_removal(s, topic[7], topic[9])
 s.results = results_in(topic[8])
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 

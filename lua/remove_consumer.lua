@@ -9,16 +9,15 @@
 -- ARGV[5] history cap
 -- returns 1 = the consumer is gone, perhaps with its group; 0 = more entries may be pending: call again
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, largest, progress, attempt_row, notify_mover, key_tickets,
---   key_pace, key_limit, requeue, end_in_group, taken, end_aborted, hand_over
+-- include: clock, groups, hand_over, largest, removal, requeue, results, stored_format
 local group, consumer = ARGV[2], ARGV[3]
-local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'after_finish', 'results')
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'after_finish', 'results', 'linked')
 check_format(topic[5])
 local limit = fitting(topic[4], tonumber(ARGV[4]))
 local s = shard(KEYS)
 s.groups, s.waits = names(topic[1]), waits(topic[2], topic[3])
 s.now, s.group, s.history_cap, s.key_limit = now_ms(ARGV[1]), group, ARGV[5], topic[6]
-s.on_removed = after_removal(s, topic[7])
+s.on_removed = after_removal(s, topic[7], topic[9])
 s.results = results_in(topic[8])
 if not has(s.groups, group) then return 1 end
 

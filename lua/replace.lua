@@ -9,16 +9,16 @@
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not replace the old
 -- one, because an attempt is running or the old job is dead; or that are there already, as the call is repeated.
--- include: stored_format, clock, results, groups, history, is_current, largest, progress, leaving_groups,
---   notify_mover, key_tickets, key_pace, key_limit, sequence, end_in_group, group_states, taken, withdraw, drop_job
+-- include: clock, drop_job, groups, is_current, key_limit, key_tickets, largest, notify_mover, removal, results,
+--   sequence, stored_format
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
-  'sharded_by_key', 'results')
+  'sharded_by_key', 'results', 'linked')
 check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local s = shard(KEYS)
 s.now, s.history_cap, s.groups, s.leaving = now, ARGV[3], names(topic[2]), topic[4]
-s.on_removed = after_removal(s, topic[6])
+s.ended_as, s.on_removed = 'replaced', after_removal(s, topic[6], topic[10])
 s.key_limit, s.results = topic[7], results_in(topic[9])
 local limited = topic[7] and topic[7] ~= '0'
 local head, count = head_ms(bucket), (#ARGV - 4) / 3

@@ -6,7 +6,7 @@
 -- ARGV[4] consumer that claimed them
 -- ARGV[5..] per claim: main, entry (as claimed), id, report ('FRACTION TEXT', FRACTION may be empty)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: the attempt was aborted, and nothing was noted.
--- include: stored_format, clock, groups, progress
+-- include: clock, groups, progress, stored_format
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format')
 check_format(topic[3])

@@ -13,11 +13,11 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live; -1 = there is nothing of a former id here
--- include: stored_format, clock, results, groups, history, is_current, largest, progress, notify_mover, key_tickets,
---   key_pace, key_limit, requeue, go_on, sequence
+-- include: clock, endings, go_on, groups, history, is_current, largest, progress, requeue, results, sequence,
+--   stored_format, waits
 local group, former = ARGV[2], ARGV[5] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit',
-  'sharded_by_key', 'results')
+  'sharded_by_key', 'results', 'linked')
 check_format(topic[6])
 local others, served = {}, false
 for _, name in ipairs(names(topic[2])) do
@@ -26,7 +26,7 @@ end
 if not is_current(topic[1], topic[8], ARGV[4]) or not served then return {0} end
 local s = shard(KEYS)
 s.now, s.history_cap, s.key_limit = now_ms(ARGV[1]), ARGV[3], topic[7]
-s.results = results_in(topic[9])
+s.results, s.linked, s.groups = results_in(topic[9]), topic[10], names(topic[2])
 s.waits = waits(topic[3], topic[4])
 
 -- Other groups may still have the job; then it only comes back to this group.
@@ -78,6 +78,7 @@ for i = 6, #ARGV, 5 do
       local job = {group = group, id = id, record = record, progress = p}
       forget_result(s, job)
       go_on(s, job)
+      job_returns(s, id, nonce_of(redis.call('HGET', jobs, id)))
       redis.call('HSET', archive, receipt, 1)
       rows[#rows + 1] = rare_row(s, 'kicked', job, {due = p.deadline})
     else

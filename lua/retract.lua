@@ -7,15 +7,14 @@
 -- ARGV[3] history cap
 -- returns the id of the job, '' = none was cancelled
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, progress, leaving_groups, notify_mover, key_tickets,
---   key_pace, key_limit, end_in_group, group_states, schedule, taken, withdraw, drop_job
+-- include: clock, drop_job, groups, removal, results, schedule, stored_format
 local now, id = now_ms(ARGV[1]), ARGV[2]
-local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit', 'results')
+local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit', 'results', 'linked')
 check_format(topic[2])
 local s = shard(KEYS)
 s.now, s.history_cap, s.key_limit, s.groups = now, ARGV[3], topic[4], names(topic[1])
 s.leaving = false -- a leaving group has no progress with a job that was not due yet
-s.on_removed = after_removal(s, topic[3])
+s.on_removed = after_removal(s, topic[3], topic[6])
 s.results = results_in(topic[5])
 local stored = redis.call('HGET', schedules, id)
 local schedule = stored and parse_schedule(stored)

@@ -14,17 +14,17 @@
 -- attempt does not count), error, failure ('' = none to keep)
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: it was aborted, and its job is cancelled.
 -- flags: allow-oom
--- include: stored_format, clock, results, failures, groups, history, progress, attempt_row, receipt, notify_mover,
---   key_tickets, key_pace, key_limit, sequence, end_in_group, taken, end_aborted, fence
+-- include: clock, end_in_group, failures, fence, groups, history, key_limit, notify_mover, progress, receipt,
+--   removal, results, sequence, stored_format
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit',
-  'key_order', 'after_finish', 'results')
+  'key_order', 'after_finish', 'results', 'linked')
 check_format(topic[3])
 local s = shard(KEYS)
 s.now, s.group, s.consumer = now, group, ARGV[5]
 s.history_cap, s.key_limit, s.groups = ARGV[3], topic[4], served(topic[1], group, topic[2], ARGV[4])
 if not s.groups then return refused(now, ARGV, 8, 8) end
-s.on_removed = after_removal(s, topic[6])
+s.on_removed = after_removal(s, topic[6], topic[8])
 s.results = results_in(topic[7])
 local now_text, reply, rows, texts = '\31' .. string.format('%.0f', now), {now}, {}, {}
 

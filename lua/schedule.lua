@@ -8,7 +8,7 @@
 -- ARGV[6] how many occurrences the caller passed over, because they were missed
 -- ARGV[7] the rest of the record, after the version
 -- returns 1 = written; 0 = it has another version; -1 = the caller's settings of the topic are out of date
--- include: stored_format, clock, notify_mover
+-- include: clock, notify_mover, stored_format
 local id, missed = ARGV[3], tonumber(ARGV[6])
 
 local topic = redis.call('HMGET', settings, 'shards', 'format')

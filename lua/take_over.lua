@@ -18,19 +18,18 @@
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
 -- may be more to take over now. kept: how many entries stay for now, for silent_ms at most.
 -- flags: allow-oom
--- include: stored_format, clock, results, groups, history, largest, progress, attempt_row, crash, notify_mover,
---   key_tickets, key_pace, key_limit, requeue, end_in_group, taken, end_aborted, hand_over
+-- include: clock, crash, groups, hand_over, history, largest, progress, removal, requeue, results, stored_format
 local now, group, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[5], tonumber(ARGV[7])
 local silent_ms, most = tonumber(ARGV[6]), tonumber(ARGV[8])
 local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner
 local read_by = now - UNCLAIMED_MS
 local s = shard(KEYS)
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit',
-  'after_finish', 'results')
+  'after_finish', 'results', 'linked')
 check_format(topic[7])
 s.now, s.group, s.history_cap = now, group, ARGV[3]
 s.groups, s.waits, s.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[8]
-s.on_removed = after_removal(s, topic[9])
+s.on_removed = after_removal(s, topic[9], topic[11])
 s.results = results_in(topic[10])
 if not has(s.groups, group) then return {0, 0, 0, 0} end
 local losses = {apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now), lost = 0, bytes = 0, crashed = 0, rows = {}}

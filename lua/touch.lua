@@ -9,7 +9,7 @@
 -- ARGV[6..] per claim: main, entry (as claimed), id, ttr_ms from now
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims; -i: the attempt was aborted, and gets no more time.
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress
+-- include: clock, groups, progress, stored_format
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'generation:' .. group, 'format')
 check_format(topic[5])

@@ -5,7 +5,7 @@
 -- ARGV[2] age in ms; 0 = no limit
 -- returns how many rows were removed; more than 0 = there may be more to remove
 -- flags: allow-oom
--- include: stored_format, clock, dumps
+-- include: clock, dumps, stored_format
 check_format(redis.call('HGET', settings, 'format'))
 local length, age, dumps, gone = tonumber(ARGV[1]), tonumber(ARGV[2]), dumps_of(settings), 0
 if length > 0 then

@@ -5,7 +5,7 @@
 -- ARGV[2] id
 -- returns 1 = removed; 0 = there is none; -1 = such a job is there, nothing was written
 -- flags: allow-oom
--- include: stored_format, clock, groups, progress, leaving_groups, end_in_group, group_states, schedule
+-- include: clock, schedule, stored_format
 local now, id = now_ms(ARGV[1]), ARGV[2]
 check_format(redis.call('HGET', settings, 'format'))
 local record = redis.call('HGET', schedules, id)

@@ -151,10 +151,14 @@ class Settings(FromEnvironment):
         default=60.0,
         ge=0,
         le=10**6,
-        description="How long handlers may hang beyond their TTR in all slots of a worker, or block its event loop. "
-        "After that the worker ends with exit code 4; 0: never.",
+        description="How long handlers may hang beyond their TTR, in all slots of a worker or by blocking its event "
+        "loop. After that the worker ends with exit code 4; 0: never.",
     )
-    grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
+    grace_s: float = Field(
+        default=10.0,
+        ge=0,
+        description="How long SIGTERM waits for running handlers. Give the supervisor more time before it kills.",
+    )
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")
     max_topics: int = Field(default=10_000, ge=1, description="The most topics in a namespace; more are refused.")
     metrics_topics: int = Field(
@@ -301,6 +305,7 @@ class TopicSettings(BaseModel):
     key_limited: bool = False  # it has, or had, a limit of keys: jobs may wait for them
     paused: bool = False
     scheduled: bool = False  # its first shard may have schedules
+    linked: bool = False  # jobs may wait for others, or others for them
     sharded_by_key: bool = False  # jobs may be in the shards of their keys, not of their ids
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
     # Changes that have begun and are not complete; the process that meets them completes them (Topics).

@@ -52,6 +52,20 @@ class JobExists(StreamdqError):
         self.id = id
 
 
+class ParentUnknown(StreamdqError):
+    """A job was to wait for another one of which nothing is known: it has ended, or never existed. Nothing was
+    enqueued.
+    """
+
+    def __init__(self, topic: str, id: str) -> None:
+        super().__init__(
+            f"after: job {id!r} is not in topic {topic!r}: it has ended, and nothing tells how, or it never existed. "
+            "Keep the results of that topic, or enqueue the job that waits before the other one may end"
+        )
+        self.topic = topic
+        self.id = id
+
+
 class IdTaken(JobExists):
     """The job that had the id has ended, and the id stays taken for a while (``unique_for``, ``rate_of_id``). Nothing
     was written. ``until_ms``: until when, by Redis's clock.
@@ -256,15 +270,15 @@ class HandlerProcessDied(StreamdqError):
 
 class HandlersHung(StreamdqError):
     """A worker has ended by itself; start it again. For STREAMDQ_HUNG_EXIT_S, handlers hung beyond their TTR in all of
-    its slots. The log says where they hang. Nothing is lost: their attempts had ended.
+    its slots, or one blocked its event loop. The log says where they hang. Nothing is lost: their attempts had ended.
     """
 
     exit_code = 4
 
     def __init__(self, slots: int, for_s: float) -> None:
         super().__init__(
-            f"handlers hang beyond their TTR in all {slots:,} slots of this worker, for {for_s:g} s: start it again; "
-            "the log says where they hang"
+            f"handlers hang beyond their TTR in all {slots:,} slots of this worker, or block its event loop, "
+            f"for {for_s:g} s: start it again; the log says where they hang"
         )
 
 

@@ -99,9 +99,14 @@ class ShardKeys:
     __slots__ = (
         "absent",
         "archive",
+        "blocked",
         "bucket",
         "counts",
+        "dependencies",
+        "dependents",
+        "endings",
         "failures",
+        "followers",
         "history",
         "jobs",
         "key_admitted",
@@ -147,6 +152,13 @@ class ShardKeys:
         self.taken_until = f"{self.prefix}:taken_until"  # ZSET id -> when that is over
         self.schedules = f"{self.prefix}:schedules"  # HASH id -> schedule; of the topic's first shard alone
         self.ticks = f"{self.prefix}:ticks"  # ZSET id of a schedule -> when it is looked at next
+        self.followers = f"{self.prefix}:followers"  # HASH job -> who waits for it, and how it has ended
+        self.endings = f"{self.prefix}:endings"  # ZSET jobs that have ended -> when their followers are notified, ms
+        self.dependencies = f"{self.prefix}:dependencies"  # HASH job that waits for others -> these
+        self.dependents = f"{self.prefix}:dependents"  # ZSET the same jobs -> when the mover looks at them next, ms
+        self.blocked = (
+            f"{self.prefix}:blocked"  # ZSET those that can't start, as another job has failed -> since when, ms
+        )
         self.key_tickets = f"{self.prefix}:key_tickets"  # HASH group, id -> ticket of a job that is limited by its key
         self.key_waiting = f"{self.prefix}:key_waiting"  # ZSET tickets of the jobs that wait for their keys
         self.key_admitted = f"{self.prefix}:key_admitted"  # ZSET tickets of the jobs that do not

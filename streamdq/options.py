@@ -40,6 +40,8 @@ OF_JOB: Mapping[str, str] = {
     "unique_after": "Whether `unique_for` counts from now, or from when the job has ended in every group.",
     "rate_of_id": "How many jobs may get the id in any span of this length.",
     "at_most": "With `on_conflict=postpone`: no later than this after its first due time.",
+    "after": "The jobs that it waits for: it is due `delay` after all of them are done.",
+    "on_failure": "What to do if one of them fails: `block` it, `run` it once all have ended, or `cancel` it.",
     "on_conflict": "What to do if a job that has not ended has this id.",
     "durable": "Where the change is for certain when this is answered: in the `memory` of Redis, on its `disk`, or "
     "also in the memory of `replicas:N`. Left out: as the topic is configured.",
@@ -121,8 +123,12 @@ def suggesting(function: F) -> F:
 
 def unknown(call: str, name: str, known: Collection[str]) -> TypeError:
     """What a call raises that is given an option which does not exist."""
+    return TypeError(f"{call}() got an unexpected keyword argument {name!r}{meant(name, known)}")
+
+
+def meant(name: str, known: Collection[str]) -> str:
+    """What an error says of a name that does not exist: which one it is like, or nothing."""
     from difflib import get_close_matches  # only errors need it
 
     near = get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return TypeError(f"{call}() got an unexpected keyword argument {name!r}{hint}")
+    return f"; did you mean {near[0]!r}?" if near else ""

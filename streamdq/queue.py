@@ -196,6 +196,7 @@ class Queue(_Base):
     enqueue = _blocking(lambda: operations.jobs.enqueue.enqueue)
     enqueue_many = _blocking(lambda: operations.jobs.enqueue_many.enqueue_many)
     get = _blocking(lambda: operations.jobs.get.get)
+    dependencies = _blocking(lambda: operations.jobs.get.dependencies)
     cancel = _blocking(lambda: operations.jobs.changes.cancel)
     abort = _blocking(lambda: operations.jobs.abort.abort)
     reschedule = _blocking(lambda: operations.jobs.changes.reschedule)
@@ -242,10 +243,10 @@ class Queue(_Base):
         """Searches the topic's jobs. Nothing is read until the result is used.
 
         ``state``, ``due``, and the fields attempts, error and reason: a job matches if all of them fit in one group, or
-        in the given ``group``. ``due``: the first and the last due time, each a moment, a text such as "10m" or "-1h"
-        counted from now, or None. ``where``: conditions on fields: ``{"body.user": 7, "body.amount": (">", 100)}``, or
-        texts, ``["body.user=7"]`` (docs/find.md). ``limit``: the search ends with so many. ``progress``: is called
-        after each page.
+        in the given ``group``. ``state``: also "blocked", of jobs that wait for others. ``due``: the first and the last
+        due time, each a moment, a text such as "10m" or "-1h" counted from now, or None. ``where``: conditions on
+        fields: ``{"body.user": 7, "body.amount": (">", 100)}``, or texts, ``["body.user=7"]`` (docs/find.md).
+        ``limit``: the search ends with so many. ``progress``: is called after each page.
 
         Raises:
             InvalidInput: something can't be read.
@@ -351,6 +352,7 @@ class AsyncQueue(_Base):
     enqueue = _enqueued(lambda: operations.jobs.enqueue.enqueue)
     enqueue_many = _awaited(lambda: operations.jobs.enqueue_many.enqueue_many)
     get = _awaited(lambda: operations.jobs.get.get)
+    dependencies = _awaited(lambda: operations.jobs.get.dependencies)
     cancel = _awaited(lambda: operations.jobs.changes.cancel)
     abort = _awaited(lambda: operations.jobs.abort.abort)
     reschedule = _awaited(lambda: operations.jobs.changes.reschedule)

@@ -6,7 +6,7 @@ import codecs
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from .config import GroupSettings, TopicSettings
-    from .job.job import Job
+    from .job.after import Dependencies
+    from .job.job import GroupProgress, Job
     from .operations.checks.audit import Audit, Balance
     from .operations.checks.redis_server import Finding
     from .operations.find.actions import Acted
@@ -41,8 +42,11 @@ if TYPE_CHECKING:
 
 _PIPE_WIDTH, _WIDE, _NAMES_AND_DUE, _NAMES_AND_COUNTS, _BODY_WIDTH = 200, 106, 64, 74, 60
 _MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
+_WAITING = "waiting"
 _SCHEDULE_STYLES = {"active": "green", "paused": "yellow", "ended": "dim"}
-_STYLES = {"delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red", "done": "green"}
+_STYLES = {
+    _WAITING: "magenta", "delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red", "done": "green",
+}  # fmt: skip
 
 
 class _Screen(Console):
@@ -213,7 +217,8 @@ def job_view(job: Job, settings: TopicSettings) -> RenderableType:
     rows: dict[str, Any] = {
         "job": f"{job.topic} / {job.id}",
         "state": Text(job.state, _STYLES[job.state]),
-        "due": time_text(job.due_ms),
+        "due": _due_text(job, time_text),
+        "waits for": _waits_text(job.waits_for),
         "created": time_text(job.created_ms),
         "ttr": _of_groups(ttrs) if job.ttr_ms is None else show_ms(job.ttr_ms),
         "retry": _of_groups(retries) if job.retry is None else str(RetrySchedule.of(job.retry)),
@@ -230,9 +235,23 @@ def job_view(job: Job, settings: TopicSettings) -> RenderableType:
     for name, progress in job.groups.items():
         groups.add_row(
             name, Text(progress.state, _STYLES[progress.state]), str(progress.attempt), str(progress.step),
-            utc_text(progress.due_ms), progress.consumer or "", Text(_why(progress)),
+            _due_text(progress, utc_text), progress.consumer or "", Text(_why(progress)),
         )  # fmt: skip
     return Group(facts, groups)
+
+
+def _due_text(one: Job | GroupProgress, text: Callable[[int | None], str]) -> str:
+    """One that waits for other jobs has no due time."""
+    return "" if one.state == _WAITING else text(one.due_ms)
+
+
+def _waits_text(waits: Dependencies | None) -> str | None:
+    if waits is None:
+        return None
+    text = f"{counted(waits.total, 'job')}, of which {waits.done:,} are done and {waits.failed:,} have failed"
+    text += f" (on failure: {waits.on_failure})" + ("; it is blocked" if waits.blocked else "")
+    open_jobs = [one for one in waits.jobs if one.outcome != "done"]
+    return "\n".join([text, *(f"{one.topic} / {one.id}: {one.outcome or 'has not ended'}" for one in open_jobs[:10])])
 
 
 def _why(progress: GroupProgress) -> str:
@@ -376,7 +395,7 @@ def jobs_view(jobs: Sequence[Job], what: str, *, topics: bool = False) -> Render
         body.truncate(_BODY_WIDTH, overflow="ellipsis")
         made.add_row(
             *([Text(job.topic)] if topics else []), Text(job.id), Text(job.state, _STYLES[job.state]),
-            utc_text(job.due_ms), str(job.attempt), body,
+            _due_text(job, utc_text), str(job.attempt), body,
         )  # fmt: skip
     return made
 

@@ -190,6 +190,7 @@ async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
             await _look_at(queue, shard, known[topic].group_names, worker.group, look)
         if known[topic].scheduled:
             await _look_at_schedules(queue, topic, look)
+    await _look_at_endings(queue, known, look)
     # Last, so that no time passes before the clock jumps: a claim under way has the time at which it was begun.
     look.busy = look.busy or not begun or serving is None or not serving.consumer.waits
     return look
@@ -200,6 +201,15 @@ def _awaited(worker: Worker, known: Mapping[str, TopicSettings]) -> frozenset[st
     if config_of(worker).handlers.every is None:
         return worker.topics
     return worker.topics | {topic for topic, settings in known.items() if worker.group in settings.groups}
+
+
+async def _look_at_endings(queue: AsyncQueue, known: Mapping[str, TopicSettings], look: _Look) -> None:
+    """Adds what the worker's mover is about to tell jobs that wait for others, of any topic."""
+    store = store_of(queue)
+    linked = [topic for topic, settings in known.items() if settings.linked]
+    for shard in (shard for topic in linked for shard in store.topics.all_shards(topic)):
+        found = await carry_out_async(queue, store.scripts.endings(shard, 1))
+        look.busy = look.busy or bool(found.endings) or 0 <= found.look_ms <= found.now_ms
 
 
 async def _look_at_schedules(queue: AsyncQueue, topic: str, look: _Look) -> None:

@@ -12,6 +12,7 @@ from typing_extensions import Unpack
 
 from .codec.envelope import check_version
 from .errors import InvalidInput
+from .job.after import After, OnFailure
 from .job.job import Job, NewJob, check_topic, check_ttr
 from .job.retry import RetryInput, RetrySchedule
 from .job.uniqueness import DerivedId, UniqueAfter
@@ -53,6 +54,8 @@ class JobOptions(RowOptions, total=False):
     rate_of_id: str | None
     at_most: Duration | None
     unique_after: UniqueAfter
+    after: After | None
+    on_failure: OnFailure
     durable: str | None
 
 

@@ -1,3 +1,5 @@
+-- include: history, progress
+
 -- attempt_row(s, event, job, reason): the history row of a running attempt that its consumer does not report. reason: '' =
 -- none.
 -- returns the row

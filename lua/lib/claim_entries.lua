@@ -1,13 +1,16 @@
+-- include: end_aborted, end_in_group, groups, history, key_limit, notify_mover, progress, removal, requeue, results,
+--   return_unclaimed, start_attempt
+
 -- open_claim(s, ttr): reads what a claim needs to know of the topic and the group. ttr: the group's TTR, if the topic sets
 -- none. Sets s.groups, s.waits, s.key_limit and s.results.
 -- returns the claim (lua/README.md), without counters
 local function open_claim(s, ttr)
   local topic = redis.call('HMGET', s.settings, 'paused', 'ttr:' .. s.group, 'ttr', 'watch_until', 'groups', 'rate',
-    'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit', 'results')
+    'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit', 'results', 'linked')
   s.groups, s.waits, s.key_limit = names(topic[5]), waits(topic[1], topic[6]), topic[11]
   s.results = results_in(topic[12])
   return {ttr = tonumber(topic[2] or topic[3] or ttr), watch_until = topic[4], generation = topic[7] or '0', largest = topic[8],
-    format = topic[9], after_finish = topic[10], is_paced = string.find(s.key_limit or '', '/') and true or false}
+    format = topic[9], after_finish = topic[10], linked = topic[13], is_paced = string.find(s.key_limit or '', '/') and true or false}
 end
 
 -- load_jobs(s, entries, own_count): reads what there is of the jobs of these entries.
@@ -77,7 +80,7 @@ local function claim_entries(s, claim, entries, own_count)
   claim.has_paused = s.key_limit and redis.call('ZCARD', s.key_paused) > 0
   claim.tail = tail_of(s, claim.ttr, claim.at_once == 0)
   local claims, marks, count, at_once = {}, {}, claim.count, claim.at_once
-  s.on_removed = after_removal(s, claim.after_finish)
+  s.on_removed = after_removal(s, claim.after_finish, claim.linked)
 
   for i = 1, n do
     local id, record, state, claimed, mark = entries[i][1], records[i], states[i], nil, nil

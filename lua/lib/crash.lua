@@ -1,3 +1,5 @@
+-- include: attempt_row, progress
+
 -- How an attempt counts that was lost with its consumer: its TTR has passed (reclaim), or the consumer sends no
 -- heartbeat
 -- any more (take_over).

@@ -1,3 +1,5 @@
+-- include: delivery, end_in_group, progress
+
 -- deliveries_in(groups, record, values, before): what is known of a job: the sequence and the nonce of its record, and for
 -- each group that has begun '|GROUP:', the state and delivery_of. Whatever becomes of the job changes this, except that
 -- it comes due. values: as states_of returns them, those of this job after the index `before`.

@@ -1,3 +1,5 @@
+-- include: progress
+
 -- delivery_of(p): returns which delivery of a job a group has: the sequence, and the attempts before it
 local function delivery_of(p) return p.sequence .. '/' .. attempt_of(p, 0) end
 

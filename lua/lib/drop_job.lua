@@ -1,10 +1,12 @@
+-- include: end_in_group, group_states, history, report_end, waits, withdraw
+
 -- cancel_in(s, job, group, p): counts that the job, which was withdrawn, is cancelled for the group, and keeps that as its
 -- result. p: its progress, or nil.
 -- returns the history row
 local function cancel_in(s, job, group, p)
   redis.call('HINCRBY', s.counts, 'cancelled:' .. group, 1)
   local own = {group = group, id = job.id, record = job.record, progress = p}
-  keep_result(s, own, 'cancelled|')
+  report_end(s, own, 'cancelled|')
   return rare_row(s, 'cancelled', own, {due = p and p.deadline ~= '' and p.deadline})
 end
 
@@ -30,5 +32,6 @@ local function drop_job(s, job, dead)
   end
   remember(s, rows)
   forget(s, job.id, main)
+  stop_waiting_for(s, job)
   return 1
 end

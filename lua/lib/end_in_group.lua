@@ -65,7 +65,7 @@ end
 local function end_in_group(s, group, ids, mains)
   if #ids == 0 then return end
   local states, fields = states_of(s, ids)
-  local ended, marks, detached = {}, {}, {}
+  local ended, marks, detached, left_to_others = {}, {}, {}, {}
   for i, main in ipairs(mains) do
     local open, alone, own, before = false, main == '-', '', (i - 1) * #s.groups
     for j, other in ipairs(s.groups) do
@@ -76,13 +76,14 @@ local function end_in_group(s, group, ids, mains)
     if not open then
       ended[#ended + 1] = i
     elseif alone then
-      detached[#detached + 1] = own
+      detached[#detached + 1], left_to_others[#left_to_others + 1] = own, ids[i]
     else
       marks[#marks + 1] = own
       marks[#marks + 1] = 'x|0|0|0|' .. main .. '|||||'
     end
   end
   if #detached > 0 then redis.call('HDEL', s.progress, unpack(detached)) end
+  if s.on_done then s.on_done(left_to_others) end
   if #marks > 0 then
     redis.call('HSET', s.progress, unpack(marks))
     redis.call('HINCRBY', s.counts, 'done_in_group:' .. group, #marks / 2)

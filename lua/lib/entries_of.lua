@@ -1,3 +1,5 @@
+-- include: end_in_group, key_limit, key_tickets, leaving_groups, progress
+
 -- will_be_admitted(s, job, group): returns whether the job waits for its key, and will be admitted with the sequence of the
 -- group's progress
 local function will_be_admitted(s, job, group)

@@ -1,3 +1,5 @@
+-- include: end_aborted, end_in_group, progress
+
 -- main, entry and consumer of a running attempt
 local CLAIM = '^r|[^|]*|[^|]*|[^|]*|([^|]*)|[^|]*|([^|]*)|[^|]*|[^|]*|([^|]*)'
 

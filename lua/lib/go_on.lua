@@ -1,3 +1,5 @@
+-- include: key_limit, key_tickets, progress, requeue
+
 -- go_on(s, job): a job that job.group had given up is due now: it waits for its key, or is ready at once, if it has none.
 local function go_on(s, job)
   local key = s.key_limit and s.key_limit ~= '0' and key_of(job.record)

@@ -1,3 +1,5 @@
+-- include: end_in_group, leaving_groups, progress
+
 -- states_in(s, job, values, before): the progress of one job in each of the topic's groups that it concerns. A group
 -- without progress has not started the job. A detached job concerns only the groups that have progress with it: none of
 -- them, if all of those are leaving. values: as states_of returns them, those of this job after the index `before`.

@@ -1,3 +1,5 @@
+-- include: end_aborted, end_in_group, key_limit, progress, requeue
+
 -- return_entry(s, losses, entry, job): a pending entry whose job is to be delivered anew: the job goes back, with a new entry.
 local function return_entry(s, losses, entry, job)
   local p = job.progress or fresh(job.sequence, entry.id)

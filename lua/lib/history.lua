@@ -21,12 +21,14 @@ end
 
 -- rare_row(s, event, job, known): an event that no worker reports. known = {consumer=, due=, moved=, started=, reason=} has
 -- the values that are not in the job's record or progress (may be nil); each of them may be nil or false.
+-- A job that waits for others (waits.lua) has no due time.
 -- returns the row
 local function rare_row(s, event, job, known)
   local due, created, url, body = string.match(job.record,
     '^(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n([^\n]*)\n()', 13)
   local p = job.progress
   return table.concat({event, job.id, job.group, p and p.attempt or 0, p and p.step or 0, known.consumer or '', created,
-    known.due or due, known.moved or '', known.started or '', '', known.reason or '', #job.record - body + 1,
+    known.due or due ~= '9999999999999' and due or '', known.moved or '', known.started or '', '', known.reason or '',
+    #job.record - body + 1,
     string.match(url, '\31(.*)$') or '', string.format('%.0f', s.now)}, '\31')
 end

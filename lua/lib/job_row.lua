@@ -1,3 +1,5 @@
+-- include: key_limit, progress
+
 -- job_row(s, job): what there is to know of a job; job.groups and job.states: from states_in.
 -- returns {record, delayed, group, progress, waits, ...}: delayed 1 = its first delivery is in the bucket; progress '' =
 -- the group has not begun; waits 1 = the group's next attempt is in the bucket, or waits for its key. {} = it is about to end

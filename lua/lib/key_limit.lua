@@ -1,3 +1,5 @@
+-- include: key_pace, key_tickets, notify_mover, progress
+
 -- The limit of keys: how many jobs of a key run at once, for each group (`key_concurrency`). The settings field `key_limit`
 -- begins with it; 0 = any number. The field is '0' as long as jobs may wait though the topic has no limit any more.
 -- Here a job with a key is detached from the start and has progress with each group. For each group it waits until it is

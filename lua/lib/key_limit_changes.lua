@@ -1,3 +1,5 @@
+-- include: key_limit, key_pace, key_tickets, progress
+
 -- What apply_key_limit does after a change of the limit or the pace of keys.
 local FORGOTTEN_AT_ONCE = 500
 

@@ -1,3 +1,5 @@
+-- include: key_tickets
+
 -- The pace of keys: how many ms are between two starts of a key, for each group (`key_rate`). In the settings field
 -- `key_limit` it stands behind a slash, '5/200'. How many jobs of a key run at once is in key_limit.lua. That file admits
 -- jobs, and asks this one only whether enough admitted jobs have yet to start, and when the next one may start.

@@ -1,3 +1,5 @@
+-- include: groups, progress
+
 -- A leaving group keeps its progress until leave_group removes it. Meanwhile a new job may get the id of one that has
 -- ended; the new job does not concern the group. Settings field `left_at:GROUP`: numbers_now when the group began to
 -- leave.

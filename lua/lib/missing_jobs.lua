@@ -1,3 +1,5 @@
+-- include: stream_groups
+
 -- missing_jobs(s, group, pending): counts jobs that are ready for `group` by the counters, but in no stream: their
 -- records or entries are gone, though nobody ended them. (Cancelling a job also corrects the counter.) A ready job is
 -- either unread, or read and not claimed yet; then it is pending, like the running ones. So once nothing is unread, the

@@ -1,3 +1,5 @@
+-- include: group_states, key_limit, key_tickets, progress, sequence, waits, withdraw
+
 -- is_unbegun(states): returns whether no group has begun an attempt of the job, which has progress all the same: because of
 -- its key, or as a worker handed it back
 local function is_unbegun(states)
@@ -43,9 +45,10 @@ end
 
 -- postpone(s, job, due, rest): gives a waiting job the rest of another record, and this due time if it is not due yet. Once
 -- it is due, it stays due: its next attempt has the new body.
--- returns the job's new record, and its due time; nil = nothing was changed, because an attempt is running or a group
--- has ended the job
+-- returns the job's new record, and its due time; nil = nothing was changed, because an attempt is running, a group has ended
+-- the job, or it waits for other jobs
 local function postpone(s, job, due, rest)
+  if is_waiting(job.record) then return nil end
   local sequence = string.sub(job.record, 1, 12)
   job.groups, job.states = group_states(s, job)
   if #job.groups == 0 then return nil end

@@ -1,3 +1,5 @@
+-- include: stream_groups
+
 -- How much one claim reads: no more bytes of records than the budget allows, or one record. If the largest record of
 -- the shard is small, nothing is counted; otherwise claim asks for the length of each record before it reads it.
 -- Entries are in Redis's form: {entry, {'j', member}}.

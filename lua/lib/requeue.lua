@@ -1,3 +1,5 @@
+-- include: notify_mover, progress
+
 -- requeue(s, job, due, permitted): makes the job ready for job.group again, in the group's own stream; or puts it into the
 -- bucket, if it is not due yet, or the topic is paused or has a rate (s.waits). The caller must have removed the old entry and
 -- corrected the counter of the old state. due: when the attempt is or was due, as text; a job that is handed on keeps its due

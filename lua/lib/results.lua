@@ -39,13 +39,42 @@ local function result_key(s, group, id)
   return string.sub(s.settings, 1, -9) .. 'result:' .. group .. ':' .. id
 end
 
--- keep_result(s, job, result): job.group has ended job.id: keeps how, if it keeps results. result: 'outcome|payload'. Every
--- script that ends a job for a group calls it, in the step that ends it.
+-- keep_result(s, job, result): job.group has ended job.id: keeps how, if it keeps results. result: 'outcome|payload'.
 local function keep_result(s, job, result)
   local ms = s.results and s.results[job.group]
   if not ms or ms == '0' then return end
   local key = result_key(s, job.group, job.id)
   redis.call('SET', key, string.format('%.0f|', s.now) .. result, 'PX', ms)
+end
+
+local HELD_MS = 86400000 -- more than the mover takes to deliver an ending again
+
+-- is_result_of(key, ended_by): returns whether the result is of a job that had ended at that time; a later one may have its id now
+local function is_result_of(key, ended_by)
+  local at = string.match(redis.call('GETRANGE', key, 0, 20), '^(%d+)|')
+  return at and tonumber(at) <= ended_by
+end
+
+-- hold_results(s, id, ended_by): others wait for the job: its results are kept until these have ended, and from then on for as
+-- long as asked (release_results). Called again and again, so that none is kept for ever if that is lost.
+local function hold_results(s, id, ended_by)
+  for group, ms in pairs(s.results or {}) do
+    local key = result_key(s, group, id)
+    local left = ms ~= '0' and redis.call('PTTL', key) or 0
+    if left > 0 and left < ms + HELD_MS / 2 and is_result_of(key, ended_by) then
+      redis.call('PEXPIRE', key, string.format('%.0f', ms + HELD_MS))
+    end
+  end
+end
+
+-- release_results(s, id, ended_by): those that waited have ended.
+local function release_results(s, id, ended_by)
+  for group, ms in pairs(s.results or {}) do
+    local key = result_key(s, group, id)
+    if ms ~= '0' and redis.call('PTTL', key) > tonumber(ms) and is_result_of(key, ended_by) then
+      redis.call('PEXPIRE', key, ms)
+    end
+  end
 end
 
 -- forget_results(s, id): a new job has got the id: what became of an earlier one is not its result.

@@ -1,3 +1,5 @@
+-- include: end_in_group, requeue
+
 -- drop_entry(s, entry, remove): acknowledges an entry of s.group; remove = true also removes it. entry = {stream=, id=}
 local function drop_entry(s, entry, remove)
   redis.call('XACK', entry.stream, s.group, entry.id)

@@ -1,3 +1,5 @@
+-- include: largest
+
 -- scan(jobs, largest, cursor, limit): reads about `limit` jobs of the shard, fewer if it has large ones. largest: settings
 -- field. cursor: '0' at first, then what the previous call returned. A job that is there all the time comes at least
 -- once.

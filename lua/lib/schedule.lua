@@ -1,3 +1,5 @@
+-- include: group_states
+
 -- A schedule's record, which scripts change in the first lines alone, one line each:
 --   version    counts its changes, so that who read an older one changes nothing
 --   state      active, paused, or ended: no occurrence follows

@@ -1,3 +1,5 @@
+-- include: deliveries, end_in_group, group_states, job_row, search_groups
+
 -- A search looks through the jobs of a page: q = {whole=, prefix=, texts=}, and what lib/search_groups.lua asks of groups.
 -- whole   how much of a match to return: 'job'; 'record' = without its groups; 'head' = the same, with null as its body;
 --         'plan' = only which deliveries it has

@@ -1,5 +1,7 @@
+-- include: key_limit, progress, waits
+
 -- What a search asks of a group with a job: q = {state=, group=, from=, to=, of_groups=}
--- state, group  the job must be in this state, in this group; '' = any
+-- state, group  the job must be in this state, in this group; '' = any. 'waiting': for other jobs; 'blocked': one of these failed
 -- from, to      its first delivery, or its next attempt, must be due between these times; '' = whenever
 -- of_groups     {{name, operator, type, value}, ...}: what must hold for `attempts`, `error` or `reason`; type: 'number',
 --               'string', or '' for a value that none of them has
@@ -49,7 +51,7 @@ end
 local function is_due(q, record, p)
   if q.from == '' then return true end
   local due = p and p.state == 'w' and tonumber(p.deadline) or tonumber(string.match(record, '^%d+', 13))
-  return due >= tonumber(q.from) and due <= tonumber(q.to)
+  return due >= tonumber(q.from) and due <= tonumber(q.to) and due < tonumber(NEVER)
 end
 
 -- is_in_state(s, q, job, group): returns whether the group has the job in the state that is asked for
@@ -57,6 +59,9 @@ local function is_in_state(s, q, job, group)
   local p = job.states[group]
   if q.state == '' then return true end
   if p and STATES[p.state] then return q.state == STATES[p.state] end
+  if (p and p.deadline or string.sub(job.record, 13, 25)) == NEVER then
+    return q.state == 'waiting' or q.state == 'blocked' and is_blocked(s, job)
+  end
   if q.state ~= 'delayed' and q.state ~= 'ready' then return false end
   local delivery = p and member(p.sequence, group, job.id) or string.sub(job.record, 1, 12) .. job.id
   local waits = redis.call('ZSCORE', s.bucket, delivery) or p and waits_for_key(s, group, job.id)

@@ -1,3 +1,5 @@
+-- include: history, key_limit, key_pace, key_tickets, progress, report_end, return_unclaimed
+
 local PACED_AT_ONCE = 60 -- entries in one claim of a topic with a pace of keys: each start lets another job be admitted
 
 -- How claim handles jobs that are not plain first attempts: those with progress, or with options of their own. The fields of
@@ -18,7 +20,7 @@ local function expire_entry(s, claim, entry, job)
     {consumer = s.consumer, due = job.due, moved = string.match(entry.id, '^%d+')})
   claim.late[#claim.late + 1], claim.mains[#claim.mains + 1] = job.id, job.progress and job.progress.main or entry.id
   release_key(s, s.group, job.id)
-  keep_result(s, job, 'expired|')
+  report_end(s, job, 'expired|')
 end
 
 -- begun(s, claim, entry, job): starts the attempt, with the job's own TTR (job.ttr, text, '' = it has none), and the due time

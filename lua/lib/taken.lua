@@ -46,20 +46,3 @@ local function expire_taken(s)
     else redis.call('PEXPIRE', key, string.format('%.0f', math.max(1, tonumber(last) - s.now + KEPT_MS))) end
   end
 end
-
--- after_removal(s, after_finish): what to do when jobs are removed. after_finish: settings field, which is there as soon as an
--- id is to stay taken from then on.
--- returns a function that is called with their ids; nil = there is nothing to do
-local function after_removal(s, after_finish)
-  if not after_finish then return nil end
-  return function(ids)
-    for i, text in ipairs(redis.call('HMGET', s.taken, unpack(ids))) do
-      local t = text and parse_taken(text)
-      if t and t.until_ms >= AFTER_MS then
-        t.until_ms = s.now + t.until_ms - AFTER_MS
-        keep_taken(s, ids[i], t)
-      end
-    end
-    expire_taken(s)
-  end
-end

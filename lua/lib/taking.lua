@@ -1,3 +1,5 @@
+-- include: taken
+
 -- rule_in(text): reads a job's rule, 'unique_for_ms|times|per_ms|at_most_ms'; each may be ''. 'f' before the first: it
 -- counts from when the job has left the pool. '' = it has none.
 -- returns {is_given=, after=, unique_for=, times=, per=, at_most=}, the last four numbers or nil

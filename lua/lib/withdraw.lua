@@ -1,3 +1,5 @@
+-- include: key_limit, progress
+
 -- withdraw(s, job, groups, states): removes the job from what waits for its key, the bucket and the ready counters, for every
 -- group that waits for it. Entries that stay in a stream are out of date from now on; claim drops them. states: from
 -- group_states.

@@ -183,7 +183,7 @@ def _analyze(
     facts = _facts(plan)
     read = _Read.of(plan, questions, facts)
     work = Work(dump, read.files, read.columns, _values(plan, waiting), facts.rows(read.known), _waiting(waiting))
-    with engine.answers(work, plan.target) as answers:
+    with engine.answers(work) as answers:
         counted = side_by_side(_pieces(answers, plan, questions), engine.at_once, progress)
         facts.keep({name: answers.rows(name) for name in read.fresh}, read.fresh)
     summary.tables = {name: counted[name] for name in questions}

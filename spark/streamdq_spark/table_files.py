@@ -7,7 +7,6 @@ there `from_dt` is its first. So results of runs over other days stay beside it.
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from datetime import date
 from io import BytesIO
@@ -17,7 +16,6 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from streamdq.dump.folder import Folder
-from streamdq.dump.local import LocalFolder
 
 DAY, FROM_DAY = "dt", "from_dt"
 _FILE = "rows.parquet"
@@ -69,15 +67,6 @@ def runs_of(folder: Folder, table: str) -> list[tuple[date, date]]:
         if FROM_DAY in rows.column_names:
             found |= set(zip(rows[DAY].to_pylist(), rows[FROM_DAY].to_pylist(), strict=True))
     return sorted((date.fromisoformat(last), date.fromisoformat(first)) for last, first in found)
-
-
-def remove_folder(folder: Folder, path: str) -> None:
-    """Removes everything below `path`, if there is anything."""
-    if isinstance(folder, LocalFolder):
-        shutil.rmtree(folder.root / path, ignore_errors=not (folder.root / path).exists())
-        return
-    for file in folder.files(path):
-        folder.remove(file)
 
 
 def _dated(rows: pa.Table, first: date, last: date, day: str | None) -> pa.Table:

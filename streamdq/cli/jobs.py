@@ -17,7 +17,7 @@ import typer
 from .. import terminal
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput, UnknownGroup, UnknownTopic
-from ..job.job import Job, check_topic
+from ..job.job import Job, JobState, check_topic
 from ..operations import json_out
 from ..queue import Queue, carry_out, store_of
 from .common import (
@@ -67,6 +67,14 @@ class UniqueAfterChoice(StrEnum):
     FINISH = "finish"
 
 
+class OnFailureChoice(StrEnum):
+    """What becomes of a job if one fails that it waits for."""
+
+    BLOCK = "block"
+    RUN = "run"
+    CANCEL = "cancel"
+
+
 # -- enqueuing
 
 
@@ -94,6 +102,8 @@ def enqueue(
     unique_after: Annotated[UniqueAfterChoice, option("unique_after")] = UniqueAfterChoice.ENQUEUE,
     rate_of_id: Annotated[str | None, option("rate_of_id", more="Such as 3/h, or 1/10m.")] = None,
     at_most: Annotated[str | None, option("at_most")] = None,
+    after: Annotated[list[str] | None, option("after", more="TOPIC/ID; pass it once for each.")] = None,
+    on_failure: Annotated[OnFailureChoice, option("on_failure")] = OnFailureChoice.BLOCK,
     on_conflict: Annotated[OnConflictChoice, option("on_conflict")] = OnConflictChoice.REJECT,
     durable: Durable = None,
     as_json: Json = False,
@@ -107,10 +117,10 @@ def enqueue(
     zcat jobs.ndjson.gz | streamdq enqueue order.close --file -
 
     A line of a file is either a body or an object: {"body": {"order_id": 42}, "delay": "30m"}. The object may have
-    delay, at, id, ttr, retry, url, expire, tz, quiet, version, unique_for, unique_after, rate_of_id, at_most and key.
-    The options of the command are the defaults of all lines. A file of any length is read as a stream. The first
-    invalid line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis fails or you press
-    Ctrl-C, it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
+    delay, at, id, ttr, retry, url, expire, tz, quiet, version, unique_for, unique_after, rate_of_id, at_most, key,
+    after and on_failure. The options of the command are the defaults of all lines. A file of any length is read as a
+    stream. The first invalid line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis
+    fails or you press Ctrl-C, it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
     """  # noqa: D301 - typer reads the mark
     if body is not None and file is not None:
         raise InvalidInput("enqueue: pass either a body or --file")
@@ -118,6 +128,7 @@ def enqueue(
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
         "expire": expire, "tz": tz, "quiet": quiet, "window": window, "version": version, "unique_for": unique_for,
         "unique_after": unique_after.value, "rate_of_id": rate_of_id, "at_most": at_most, "key": key,
+        "after": _parents(after), "on_failure": on_failure.value,
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}
     with open_queue(context) as queue:
@@ -127,11 +138,28 @@ def enqueue(
             job = queue.enqueue(
                 topic, parse_json(text, "body"), id=id, on_conflict=on_conflict.value, durable=durable, **fields
             )
-            answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.time_text(job.due_ms)}")
+            answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, {_due(job)}")
             return
         if id is not None:
             raise InvalidInput('id: the jobs of a file have ids of their own; put "id" on each line')
         _enqueue_file(queue, topic, file, fields, on_conflict, durable, as_json)
+
+
+def _due(job: Job) -> str:
+    if job.state is JobState.WAITING:
+        return "waits for other jobs"
+    return f"due {terminal.time_text(job.due_ms)}"
+
+
+def _parents(after: list[str] | None) -> list[tuple[str, str]] | None:
+    return [_parent(one) for one in after] if after else None
+
+
+def _parent(text: str) -> tuple[str, str]:
+    topic, slash, id = text.partition("/")
+    if not slash:
+        raise InvalidInput(f"after: {text!r:.80} is not TOPIC/ID")
+    return topic, id
 
 
 def _ask_about_slip(queue: Queue, topic: str) -> None:

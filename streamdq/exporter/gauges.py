@@ -215,6 +215,11 @@ def _put_stats(readings: Readings, shard: ShardKeys, groups: Sequence[str], stat
     undumped = written - min((dump.written for dump in dumps_in(stats.dumps)), default=written)
     readings.put(declared.UNDUMPED, max(0, undumped), topic)
     readings.put(declared.JOBS, stats.waiting, topic, "delayed")
+    readings.put(declared.WAITING_FOR_JOBS, counts.of_shard(ShardCounter.WAITING_FOR_JOBS), topic)
+    readings.put(declared.BLOCKED, stats.links.blocked, topic)
+    readings.put(declared.ENDINGS_UNDELIVERED, stats.links.undelivered, topic)
+    late_ms = stats.now_ms - stats.links.undelivered_since_ms if stats.links.undelivered else 0
+    readings.put(declared.ENDINGS_OLDEST, late_ms / 1000, topic)
     readings.count(declared.ENQUEUED, shard, counts.of_shard(ShardCounter.ENQUEUED))
     for group in groups:
         ready, running = (counts.of_group(counter, group) for counter in (GroupCounter.READY, GroupCounter.RUNNING))

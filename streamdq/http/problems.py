@@ -25,6 +25,7 @@ from ..errors import (
     JobExists,
     NewerFormat,
     NotDurable,
+    ParentUnknown,
     ResultGone,
     ScheduleMissing,
     ServerError,
@@ -84,6 +85,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "method-not-allowed": (405, "The path does not have this method"),
     "timeout": (408, "The request took too long to arrive"),
     "job-exists": (409, "The id is taken"),
+    "parent-unknown": (409, "Nothing is known of a job that it is to wait for"),
     "job-busy": (409, "The job's state does not allow it"),
     "stale-claim": (409, "The claim has ended"),
     "job-aborted": (409, "The job was aborted"),
@@ -109,6 +111,7 @@ _OF_STATUS = {400: "malformed", 401: "unauthenticated", 403: "forbidden", 404: "
 _OF_ERROR: tuple[tuple[type[Exception], str], ...] = (
     (ClientDisconnect, "malformed"),
     (JobExists, "job-exists"),
+    (ParentUnknown, "parent-unknown"),
     (JobAborted, "job-aborted"),
     (StaleClaim, "stale-claim"),
     (BodyStorageUnavailable, "storage-unavailable"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 from urllib.parse import urlsplit
 
 import typing_extensions
@@ -18,6 +18,9 @@ from ..keys import plain
 from ..times.durations import Duration, Moment, to_ms
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
+
+if TYPE_CHECKING:
+    from .after import After, Dependencies, OnFailure
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
@@ -41,6 +44,7 @@ _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class JobState(StrEnum):
     """The state of a job, for one group or as a whole (then that of the most active group)."""
 
+    WAITING = "waiting"  # for other jobs (``after``)
     DELAYED = "delayed"
     READY = "ready"
     RUNNING = "running"
@@ -89,7 +93,8 @@ class NewJob(Generic[B]):
 
     ``id`` None: a random one. ``ttr``, ``retry`` None: those of the group's handler or of the topic. ``expire``: an
     attempt that would start later than this after its due time is given up instead. ``tz``, ``quiet``, ``window``,
-    ``unique_for``, ``unique_after``, ``rate_of_id``, ``at_most``, ``key``: as for ``enqueue``. ``version``: of the
+    ``unique_for``, ``unique_after``, ``rate_of_id``, ``at_most``, ``key``, ``after``, ``on_failure``: as for
+    ``enqueue``. ``version``: of the
     body's shape; handlers for newer versions turn it into theirs (``Worker.upcast``).
     """
 
@@ -110,6 +115,8 @@ class NewJob(Generic[B]):
     at_most: Duration | None = None
     key: str | None = None
     unique_after: UniqueAfter = "enqueue"
+    after: After | None = None
+    on_failure: OnFailure = "block"
 
 
 class Decoder(Protocol):
@@ -240,6 +247,7 @@ class Job(_HasBody):
     snoozed: int = 0
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
     key: str | None = None
+    waits_for: Dependencies | None = None  # of a job that waits for others, as ``get`` finds it
 
     @property
     def due(self) -> datetime:

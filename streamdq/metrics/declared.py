@@ -239,6 +239,20 @@ WAITING_FOR_KEY = ReadMetric(
     _GROUP,
     float.__add__,
 )
+WAITING_FOR_JOBS = ReadMetric(
+    "streamdq_jobs_waiting_for_jobs", "Of the delayed jobs, those that wait for other jobs.", _TOPIC, float.__add__
+)
+BLOCKED = ReadMetric(
+    "streamdq_jobs_blocked", "Of these, those that can't start, because a job that they wait for has failed.", _TOPIC,
+    float.__add__,
+)  # fmt: skip
+ENDINGS_UNDELIVERED = ReadMetric(
+    "streamdq_endings_undelivered", "Jobs that have ended, and those that wait for them were not notified yet.",
+    _TOPIC, float.__add__,
+)  # fmt: skip
+ENDINGS_OLDEST = ReadMetric(
+    "streamdq_endings_oldest_undelivered_seconds", "For how long the oldest of these has been undelivered.", _TOPIC
+)
 OLDEST_PENDING = ReadMetric(
     "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP
 )
@@ -317,7 +331,8 @@ COUNTERS = (
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT, BODY_BYTES)
 OWN_GAUGES = (LAST_SUCCESS, HUNG, STALLED, UNSENT)
 GAUGES = (
-    UP, JOBS, OLDEST_OVERDUE, LAG, WAITING_FOR_KEY, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD,
+    UP, JOBS, OLDEST_OVERDUE, LAG, WAITING_FOR_KEY, WAITING_FOR_JOBS, BLOCKED, ENDINGS_UNDELIVERED, ENDINGS_OLDEST,
+    OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD,
     LAST_MOVE, CLOCK_SKEW, IMBALANCE, SCHEDULES, SCHEDULES_OVERDUE, UNDUMPED, BUILD_INFO,
 )  # fmt: skip
 FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST, OCCURRENCES)

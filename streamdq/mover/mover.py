@@ -33,6 +33,7 @@ from ..times.clock import RedisClock
 from .alive.dead_workers import DeadWorkers, Holders
 from .alive.election import Election
 from .cleanup import Cleanup
+from .endings import Endings
 from .firing import Firing
 from .node_mover import NodeMover
 from .rate import RatedTopic
@@ -76,6 +77,7 @@ class Mover:
         self._cleanup = Cleanup(link, session, scripts, topics)
         self._dead_workers = DeadWorkers(link, session, scripts, topics)
         self._firing = Firing(link, session, scripts, topics, self._look_at)
+        self._endings = Endings(link, session, scripts, topics, self._look_at)
         self._resharding = Resharding(link, session, scripts, topics)
         self.leading = False
 
@@ -133,6 +135,7 @@ class Mover:
             self._refresh,
             self._dead_workers.run,
             self._firing.run,
+            self._endings.run,
             self._resharding.run,
         )
         tasks = [asyncio.create_task(part()) for part in parts]
@@ -160,6 +163,7 @@ class Mover:
 
     def _look_everywhere(self) -> None:
         self._firing.look_everywhere()
+        self._endings.look_everywhere()
         for node_mover in self._node_movers.values():
             node_mover.look_everywhere()
 
@@ -180,6 +184,7 @@ class Mover:
         self._drop(before.keys() - self._node_of.keys())
         self._listener.look_again()
         self._firing.look_for_shards()
+        self._endings.look_for_shards()
 
     def _end_parts(self, nodes: Iterable[str]) -> None:
         for node in nodes:
@@ -265,6 +270,7 @@ class Mover:
             if shard in self._node_of:
                 self._node_movers[self._node_of[shard]].on_wakeup(shard)
                 self._firing.look_at(shard)
+                self._endings.look_at(shard)
 
     def _on_reconnect(self) -> None:
         """No wakeup was read for a while, and Redis may have lost its last writes."""

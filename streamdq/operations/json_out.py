@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ..job.job import JobState
 from .topics.stats import GroupStats, Stats, TopicStats
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def job_fields(job: Job) -> dict[str, Any]:
         "topic": job.topic,
         "id": job.id,
         "state": job.state.value,
-        "due_ms": job.due_ms,
+        "due_ms": None if job.state is JobState.WAITING else job.due_ms,
         "created_ms": job.created_ms,
         "attempt": job.attempt,
         "step": job.step,
@@ -39,6 +40,7 @@ def job_fields(job: Job) -> dict[str, Any]:
         "expire_ms": job.expire_ms,
         "key": job.key,
         "version": job.version,
+        "waits_for": None if job.waits_for is None else dataclasses.asdict(job.waits_for),
         "groups": {name: progress_json(progress) for name, progress in job.groups.items()},
     }
 
@@ -46,7 +48,8 @@ def job_fields(job: Job) -> dict[str, Any]:
 def progress_json(progress: GroupProgress) -> dict[str, Any]:
     fields = dataclasses.asdict(progress)
     del fields["group"], fields["own"]
-    return {**fields, "state": progress.state.value}
+    due_ms = None if progress.state is JobState.WAITING else progress.due_ms
+    return {**fields, "due_ms": due_ms, "state": progress.state.value}
 
 
 def event_json(event: JobEvent) -> dict[str, Any]:

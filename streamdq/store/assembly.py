@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
+from graphlib import TopologicalSorter
 from hashlib import sha1, sha256
 from itertools import takewhile
 from pathlib import Path
@@ -65,6 +66,7 @@ class Script(NamedTuple):
     body: str
     """Its file."""
     includes: tuple[str, ...]
+    """The parts that it needs, each behind those that it needs itself."""
     declared: DeclaredKeys
     flags: tuple[str, ...]
     """Of a function: ``no-writes``; ``allow-oom``: it runs at the memory limit; neither: Redis refuses it there."""
@@ -127,6 +129,37 @@ def _part(name: str) -> str:
     return _sources()[f"lib/{name}.lua"]
 
 
+@cache
+def _included(file: str) -> tuple[str, ...]:
+    """The parts whose functions the file itself calls, as its header says."""
+    return _listed("include", _header(_sources()[file]))
+
+
+@cache
+def _parts() -> tuple[str, ...]:
+    """The names of all parts, each behind those that it includes.
+
+    Raises: CycleError: parts include each other.
+    """
+    names = [file.removeprefix("lib/").removesuffix(".lua") for file in _sources() if file.startswith("lib/")]
+    return (*TopologicalSorter({name: _included(f"lib/{name}.lua") for name in names}).static_order(),)
+
+
+def _with_what_they_include(names: Iterable[str]) -> tuple[str, ...]:
+    found, left = set[str](), [*names]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += _included(f"lib/{name}.lua")
+    return tuple(name for name in _parts() if name in found)
+
+
+def _header(text: str) -> str:
+    found = _HEADER.match(text)
+    return found[0] if found else ""
+
+
 def _listed(what: str, header: str) -> tuple[str, ...]:
     """The names in the line ``-- what: a, b``, which may go on in lines that begin with ``--`` and three spaces."""
     _, found, rest = header.partition(f"-- {what}: ")
@@ -139,12 +172,12 @@ def _listed(what: str, header: str) -> tuple[str, ...]:
 def load_script(name: str) -> Script:
     """Raises: KeyError: there is no such script."""
     body = _sources()[f"{name}.lua"]
-    found = _HEADER.match(body)
-    header = found[0] if found else ""
+    header = _header(body)
     declared = DeclaredKeys(*(_listed(kind, header) for kind in _KINDS))
     waits = not _RUNS_ON.search(header)
     flags, is_function = _listed("flags", header), not _NO_FUNCTION.search(header)
-    return Script(name, body, _listed("include", header), declared, flags, waits, is_function)
+    includes = _with_what_they_include(_included(f"{name}.lua"))
+    return Script(name, body, includes, declared, flags, waits, is_function)
 
 
 def keys_of(
@@ -235,14 +268,25 @@ def library() -> Library:
 
 @cache
 def shared_parts() -> list[str]:
-    """What several functions of the library include. What one of them includes alone stands beside it: Lua allows 200
-    local variables in one place.
+    """What many functions of the library include. What fewer include stands beside each of them: Lua allows 200 local
+    variables in one place.
     """
     lists = [script.includes for script in map(load_script, script_names()) if script.is_function]
     uses = Counter(name for names in lists for name in names)
-    return [name for name in _in_order(lists) if uses[name] > 1]
+    fewest = next(
+        n for n in range(2, len(lists)) if sum(_locals_in(name) for name in uses if uses[name] >= n) <= _SHARED
+    )
+    return [name for name in _parts() if uses[name] >= fewest]
 
 
+def _locals_in(name: str) -> int:
+    """How many local variables, functions among them, the part adds to the library."""
+    found = re.findall(r"^local (function )?([^=\n]*)", _part(name), re.MULTILINE)
+    return sum(1 if is_function else 1 + names.count(",") for is_function, names in found)
+
+
+_SHARED = 150
+"""The rest of the 200 is for what stands beside a single function."""
 _NAME = "STREAMDQ_LIBRARY"
 _THERE = (
     f"redis.register_function{{function_name = '{_NAME}', flags = {{'no-writes'}}, "
@@ -258,16 +302,3 @@ def _registered(script: Script) -> str:
         f"redis.register_function{{function_name = '{_NAME}_{script.name}', flags = {{{flags}}},\n"
         f"callback = function(KEYS, ARGV)\n{script.prologue}{script.body}end}}\nend"
     )
-
-
-def _in_order(lists: Iterable[Sequence[str]]) -> Iterator[str]:
-    """All that are in the lists, each once, in an order that agrees with that of every list."""
-    before: dict[str, set[str]] = {}
-    for names in lists:
-        for i, name in enumerate(names):
-            before.setdefault(name, set()).update(names[:i])
-    done: set[str] = set()
-    while len(done) < len(before):
-        name = next(name for name in sorted(before) if name not in done and before[name] <= done)
-        done.add(name)
-        yield name

@@ -18,6 +18,7 @@ class ShardCounter(StrEnum):
 
     ENQUEUED = "enqueued"
     HISTORY = "history"  # rows ever written
+    WAITING_FOR_JOBS = "waiting_for_jobs"  # jobs that wait for others now
     FIRED = "fired"  # occurrences of schedules that became jobs
     SKIPPED = "skipped"
     MISSED = "missed"

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from ..config import Layout, layout_in
+from ..job.after import NEVER_MS
 from .counters import Counters, GroupCounter, counters_in
 from .jobs.members import id_in
 from .jobs.progress import Progress, attempts_in, progress_in
@@ -259,12 +260,14 @@ class FoundPage(NamedTuple):
 class AuditedJobs(NamedTuple):
     """A page of a shard's jobs. ``cursor``: b"0" on the last page. ``in_streams``: the ids of those that should be in
     a stream, the group for its own stream, '' for the shared one, and their entry: its id, or its value. ``keys``: the
-    ids of all, and their keys, b'' = it has none.
+    ids of all, and their keys, b'' = it has none. ``lost``: the ids of those that wait for other jobs, and nothing
+    tells for which.
     """
 
     cursor: bytes
     in_streams: list[tuple[str, str, bytes]]
     keys: list[tuple[bytes, bytes]]
+    lost: list[str]
 
 
 class FoundInOrder(NamedTuple):
@@ -289,8 +292,9 @@ def found_page_in(reply: Sequence[Any]) -> FoundPage:
 
 
 def audited_jobs_in(reply: Sequence[Any]) -> AuditedJobs:
-    cursor, flat, keys = reply
-    return AuditedJobs(cursor, in_streams_of(flat), list(zip(keys[::2], keys[1::2], strict=True)))
+    cursor, flat, keys, lost = reply
+    pairs = list(zip(keys[::2], keys[1::2], strict=True))
+    return AuditedJobs(cursor, in_streams_of(flat), pairs, list(map(id_in, lost)))
 
 
 def in_streams_of(flat: Sequence[bytes]) -> list[tuple[str, str, bytes]]:
@@ -300,6 +304,14 @@ def in_streams_of(flat: Sequence[bytes]) -> list[tuple[str, str, bytes]]:
 def found_in_order_in(reply: Sequence[Any]) -> FoundInOrder:
     member, at_ms, looked, *rows = reply
     return FoundInOrder(member, int(float(at_ms or 0)), looked, list(map(_match_in, rows)))
+
+
+class LinkStats(NamedTuple):
+    """Of jobs that wait for others."""
+
+    blocked: int = 0
+    undelivered: int = 0  # endings that should have been reported by now
+    undelivered_since_ms: int = 0
 
 
 class ShardStats(NamedTuple):
@@ -313,6 +325,7 @@ class ShardStats(NamedTuple):
     moved_at_ms: int  # 0: no job was ever moved
     groups: tuple[str, ...]
     dumps: bytes | None  # those registered, as dumps_in reads them
+    links: LinkStats
 
     @property
     def delayed(self) -> int:
@@ -322,10 +335,11 @@ class ShardStats(NamedTuple):
 
 def stats_in(reply: Sequence[Any], groups: Sequence[str]) -> ShardStats:
     """``groups``: the groups that the call asked for."""
-    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there, dumps = reply
+    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there, dumps, links = reply
+    first_due_ms = -1 if first_due_ms >= NEVER_MS else first_due_ms
     return ShardStats(
         now_ms, first_due_ms, jobs, waiting, paused == 1, counters_in(counts), dict(zip(groups, dead, strict=True)),
-        moved_at_ms, _names(there), dumps,
+        moved_at_ms, _names(there), dumps, LinkStats(*links),
     )  # fmt: skip
 
 
@@ -360,12 +374,13 @@ class Configured(NamedTuple):
     version: int  # the shard's; if it is newer than the caller's, nothing was changed
     layout: Layout  # in the shard's settings; without shards: the shard is closed
     sharded_by_key: bool  # jobs may be in the shards of their keys
+    linked: bool = False  # jobs wait for others, or others for them
 
 
 def configured_in(reply: Sequence[Any]) -> Configured:
-    status, groups, leaving, version, spread, sharded_by_key = reply
+    status, groups, leaving, version, spread, sharded_by_key, linked = reply
     layout = layout_in(spread.decode())
-    return Configured(status == 1, _names(groups), _names(leaving), version, layout, sharded_by_key == 1)
+    return Configured(status == 1, _names(groups), _names(leaving), version, layout, sharded_by_key == 1, linked == 1)
 
 
 class ListedIds(NamedTuple):

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 _TRIALS = """
-del @, exists @, get @, getex @, hdel @ f, hexists @ f, hget @ f, hgetall @, hincrby @ f x, hkeys @, hlen @, hmget @ f,
-hscan @ 0, hset @ f v f, hstrlen @ f, info server, persist @, pexpire @ 1, pttl @, set @ v XX, time, unlink @,
-xack @ g 1-1, xadd @ NOMKSTREAM * f v, xautoclaim @ g c 1 0-0, xclaim @ g c 1 1-1, xdel @ 1-1, xgroup DESTROY @ g,
-xinfo STREAM @, xlen @, xpending @ g, xrange @ - +, xread COUNT 1 STREAMS @ 0, xreadgroup GROUP g c STREAMS @ >,
-xrevrange @ + -, xtrim @ MAXLEN 1, zadd @ XX 1 m, zcard @, zcount @ 0 0, zincrby @ x m, zlexcount @ - +, zrange @ 0 0,
-zrangebylex @ - +, zrangebyscore @ 0 0, zrem @ m, zremrangebyrank @ 0 0, zremrangebyscore @ 0 0,
-zrevrangebylex @ + -, zscan @ 0, zscore @ m
+del @, exists @, get @, getex @, getrange @ 0 1, hdel @ f, hexists @ f, hget @ f, hgetall @, hincrby @ f x, hkeys @,
+hlen @, hmget @ f, hscan @ 0, hset @ f v f, hstrlen @ f, info server, persist @, pexpire @ 1, pttl @, set @ v XX,
+time, unlink @, xack @ g 1-1, xadd @ NOMKSTREAM * f v, xautoclaim @ g c 1 0-0, xclaim @ g c 1 1-1, xdel @ 1-1,
+xgroup DESTROY @ g, xinfo STREAM @, xlen @, xpending @ g, xrange @ - +, xread COUNT 1 STREAMS @ 0,
+xreadgroup GROUP g c STREAMS @ >, xrevrange @ + -, xtrim @ MAXLEN 1, zadd @ XX 1 m, zcard @, zcount @ 0 0,
+zincrby @ x m, zlexcount @ - +, zrange @ 0 0, zrangebylex @ - +, zrangebyscore @ 0 0, zrem @ m, zremrangebyrank @ 0 0,
+zremrangebyscore @ 0 0, zrevrangebylex @ + -, zscan @ 0, zscore @ m
 """
 """A call of each command that changes nothing, as its arguments are wrong or its key does not exist."""
 TRIALS = {trial.split()[0]: trial for trial in _TRIALS.replace("\n", " ").strip().split(", ")}

@@ -1,8 +1,8 @@
 """The process in which handlers with ``process=True`` run, one call at a time. process_pool.py is the worker's side.
 
-A call is a pickle, as are its result and what the handler reports meanwhile. One thread reads what the worker sends;
-the handler runs in the main thread, as the code of C libraries may expect. When the worker is gone, whatever became of
-it, that thread ends the process.
+A call is a pickle, as are its result, which is JSON then, and what the handler reports meanwhile. One thread reads what
+the worker sends; the handler runs in the main thread, as the code of C libraries may expect. When the worker is gone,
+whatever became of it, that thread ends the process.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from ..errors import InvalidInput
 from ..job.job import ENCODED, Job, check_ttr
 from ..operations.attempts.results import ClaimedJob
+from ..operations.attempts.returned import written_results
 from ..operations.results.inside import Inside, inside
 from ..times.durations import Duration
 from .handlers import Handler, called, drop, is_complete
@@ -32,6 +33,8 @@ from .running_job import RunningJob, Services
 
 CALL, ABORT = b"C", b"A"
 _NICE = 5  # the worker's event loop comes first where both want the same core
+END_S = 3.0
+"""How long a process has to end once it has no more calls, as threads of the user's may go on."""
 READY, FAILED, DONE, TOUCH, PROGRESS = "ready", "failed", "done", "touch", "progress"
 
 
@@ -45,6 +48,7 @@ class Setup:
     where: bytes | str
     inside: tuple[str, str, frozenset[str]]
     memory_bytes: int | None
+    most_result_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +124,6 @@ class Call:
         return cls(handler.bare, bodies, [_SentJob.of(one) for one in held] if handler.wants_job else [], keep)
 
 
-class _Unsendable:
-    """Stands for a result that can't be pickled, and can't be kept either."""
-
-    def __init__(self, error: str) -> None:
-        self.error = error
-
-
 def main(connection: Connection, setup: Setup) -> None:
     """Runs calls until the worker closes the connection."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -163,6 +160,7 @@ class _Child:
         self._held: list[ClaimedJob] = []
         self._services = Services(self._touch, self._report, _queues_of(setup.where))
         self._inside = Inside(*setup.inside)
+        self._most_result_bytes = setup.most_result_bytes
 
     def run(self) -> None:
         threading.Thread(target=self._read, name="streamdq-worker", daemon=True).start()
@@ -181,10 +179,12 @@ class _Child:
                     self._calls.put(message[1:])
                 else:
                     self._aborted(int(message[1:]))
-        except (EOFError, OSError):
+        except Exception:  # as when memory does not suffice for a call
             if self._is_busy:
                 os._exit(1)
             self._calls.put(None)
+            time.sleep(END_S)
+            os._exit(1)
 
     def _send(self, *message: Any) -> None:
         with self._sending:
@@ -208,20 +208,25 @@ class _Child:
             held.ended = True
         if raised is not None:
             return pickle.dumps((None, RemoteError.of(raised)))
-        try:
-            return pickle.dumps((result if call.keep else None, None))
-        except Exception as unsendable:
-            return pickle.dumps((_Unsendable(str(unsendable)), None))
+        if not call.keep:
+            return pickle.dumps((None, None))
+        jobs = None if call.handler.batch is None else len(call.bodies)
+        return pickle.dumps((written_results(result, jobs, self._most_result_bytes), None))
 
     # -- what its jobs can do
 
     def _touch(self, held: ClaimedJob, ttr: Duration | None) -> None:
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
         held.touch_ms, held.deadline = ttr_ms, time.monotonic() + ttr_ms / 1000
-        self._send(TOUCH, self._held.index(held), ttr)
+        self._tell(TOUCH, held, ttr)
 
     def _report(self, held: ClaimedJob, report: str) -> None:
-        self._send(PROGRESS, self._held.index(held), report)
+        self._tell(PROGRESS, held, report)
+
+    def _tell(self, kind: str, held: ClaimedJob, what: Any) -> None:
+        with self._sending:
+            if not held.ended:  # after the answer, the worker would take it for one of the next call
+                self._connection.send((kind, self._held.index(held), what))
 
     def _aborted(self, number: int) -> None:
         if number < len(self._held):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import select
 import signal
 import socket
 import threading
@@ -18,22 +19,24 @@ import time
 from asyncio import CancelledError
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
 from ..errors import HandlerProcessDied, InvalidInput
+from ..forks import renew_in_child
+from ..operations.attempts.error_text import text_of
 from ..operations.attempts.results import ClaimedJob
 from ..operations.results.inside import Inside
 from ..process.logs import log
-from ..threads import ThreadOf
-from .child import ABORT, CALL, DONE, FAILED, READY, TOUCH, Call, Setup, main
+from ..threads import HandlerThreads, ThreadOf
+from .child import ABORT, CALL, DONE, END_S, FAILED, READY, TOUCH, Call, Setup, main
 from .handlers import Handler
 from .member import Where
 from .pool import ProcessPool
 from .running_job import Services, may_start
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0
-_END_S = 3.0
 
 
 class Child:
@@ -70,11 +73,27 @@ class Child:
         with self._sending:
             self._connection.send_bytes(kind + data)
 
+    def send_at_once(self, kind: bytes, data: bytes) -> None:
+        """As ``send``, but never waits, as the event loop calls it: what a process does not read is not sent."""
+        if self._sending.acquire(blocking=False):
+            try:
+                writable = select.poll()
+                writable.register(self._connection.fileno(), select.POLLOUT)
+                if writable.poll(0):
+                    self._connection.send_bytes(kind + data)
+            finally:
+                self._sending.release()
+
+    @property
+    def has_ended(self) -> bool:
+        """Of one without a call: it would send nothing."""
+        return self._connection.poll()
+
     def receive(self) -> Any:
         return self._connection.recv()
 
     def kill(self) -> None:
-        with suppress(ValueError, AttributeError):  # it has ended, and its thread knows; or has not been started
+        with suppress(AttributeError):  # it has not been started
             self._process.kill()
         # Processes that the handler has forked hold the other end open, so that it would not end for who waits here.
         with self._closing, suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as pipe:
@@ -93,7 +112,11 @@ class Child:
         with self._closing:
             self._connection.close()
 
-    def end(self, within_s: float = _END_S) -> int | None:
+    def leave(self) -> None:
+        """In a forked child of the worker: it must not hold the pipe open when the worker is gone."""
+        self._connection.close()
+
+    def end(self, within_s: float = END_S) -> int | None:
         """Waits until it has ended, and kills it if that takes long; returns the exit code."""
         if self._has_ended:
             return None
@@ -106,9 +129,7 @@ class Child:
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
-        code = self._process.exitcode
-        self._process.close()
-        return code
+        return self._process.exitcode  # without `close`: when the worker ends, another thread may wait for it as well
 
 
 class Children:
@@ -125,15 +146,22 @@ class Children:
         self._max_calls = pool.max_calls or float("inf")
         topics = frozenset(handler.topic for handler in handlers)
         self._setup = Setup(
-            _functions(handlers), _sent(where), (of.namespace, of.group, topics), pool.memory_bytes
+            _functions(handlers), _sent(where), (of.namespace, of.group, topics), pool.memory_bytes,
+            where.settings.max_decoded_bytes,
         )  # fmt: skip
         self._changed = changed
         self._idle: deque[Child] = deque()
         self._busy: set[Child] = set()
         self._starting: set[Child] = set()
-        self._threads = 0  # that start one
+        self._to_start = 0
+        self._threads = HandlerThreads(2 * self._most)  # in which they start and end
         self._state = threading.Condition()
         self._closed = threading.Event()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        for child in (*self._idle, *self._busy, *self._starting):
+            child.leave()
 
     @property
     def ready(self) -> int:
@@ -148,9 +176,19 @@ class Children:
 
         Raises:
             HandlerProcessDied: the user's modules can't be imported in another process.
+            RuntimeError: the system starts no thread.
         """
-        child = Child(self._setup)
+        self._threads.begin()
+        self._begin_one()
+
+    def _begin_one(self) -> None:
+        try:
+            child = Child(self._setup)
+        except OSError as error:
+            raise HandlerProcessDied(f"a process for handlers can't start: {error}") from None
         with self._state:
+            if self._closed.is_set():
+                return
             self._starting.add(child)
         try:
             child.begin()
@@ -167,26 +205,31 @@ class Children:
     def take(self, until: float) -> Child | None:
         """A ready one; None: there is none until then, on the monotonic clock."""
         with self._state:
-            self._state.wait_for(lambda: self._idle, max(0.0, until - time.monotonic()))
-            if not self._idle:
-                return None
-            child = self._idle.pop()
-            self._busy.add(child)
-            self._start_another()
-            return child
+            while self._state.wait_for(lambda: self._idle, max(0.0, until - time.monotonic())):
+                child = self._idle.pop()
+                has_ended = child.has_ended
+                if has_ended:  # it was killed meanwhile
+                    self._threads.submit(child.end)
+                else:
+                    self._busy.add(child)
+                self._start_another()
+                if not has_ended:
+                    return child
+            return None
 
     def give_back(self, child: Child, *, is_free: bool) -> None:
-        """``is_free``: it lives, and has answered its call."""
+        """``is_free``: it lives, and has answered its call. If it has to end, the answer does not wait for that."""
         child.calls += 1
         with self._state:
             self._busy.discard(child)
-            stays = is_free and child.calls < self._max_calls and not self._closed.is_set()
-            if stays:
-                self._idle.append(child)
-                self._state.notify()
-            else:
-                self._start_another()
-        if not stays:
+            if not (late := self._closed.is_set()):
+                if is_free and child.calls < self._max_calls:
+                    self._idle.append(child)
+                    self._state.notify()
+                else:
+                    self._start_another()
+                    self._threads.submit(child.end)
+        if late:
             child.end()
         self._changed()
 
@@ -196,38 +239,44 @@ class Children:
             self._busy.discard(child)
 
     def _start_another(self) -> None:
-        if not self._idle and self.ready + self._threads < self._most and not self._closed.is_set():
-            self._threads += 1
-            threading.Thread(target=self._start, name="streamdq-starts-process", daemon=True).start()
+        if not self._idle and self.ready + self._to_start < self._most and not self._closed.is_set():
+            self._to_start += 1
+            self._threads.submit(self._start)
 
     def _start(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while not self._closed.is_set():
             try:
-                self.begin()
+                self._begin_one()
                 break
-            except HandlerProcessDied as error:
+            except Exception as error:
                 if not self._closed.is_set():
-                    log.error("a process for handlers did not start", error=str(error), next_try_s=pause_s)
+                    log.error("a process for handlers did not start", error=text_of(error), next_try_s=pause_s)
             self._closed.wait(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         with self._state:
-            self._threads -= 1
+            self._to_start -= 1
         self._changed()
 
-    def close(self) -> None:
-        """Ends the idle ones, and kills the others."""
+    def close(self) -> Future[None]:
+        """Asks the idle ones to end, and kills the others. The Future is done when the idle ones have ended."""
         self._closed.set()
         with self._state:
             idle, others = list(self._idle), [*self._busy, *self._starting]
             self._idle.clear()
+            ending = self._threads.submit(_end_all, idle)
         for child in others:
             child.kill()
-        for child in idle:
-            child.close()
-        until = time.monotonic() + _END_S
-        for child in idle:
-            child.end(max(0.0, until - time.monotonic()))
+        self._threads.shutdown()
+        return ending
+
+
+def _end_all(children: Sequence[Child]) -> None:
+    for child in children:
+        child.close()
+    until = time.monotonic() + END_S
+    for child in children:
+        child.end(max(0.0, until - time.monotonic()))
 
 
 class ProcessCall(ThreadOf):
@@ -256,7 +305,7 @@ class ProcessCall(ThreadOf):
         """The handler can see that somebody has aborted the job."""
         with self._lock, suppress(OSError):  # it has ended
             if self._child is not None and held in self._held:
-                self._child.send(ABORT, str(self._held.index(held)).encode())
+                self._child.send_at_once(ABORT, str(self._held.index(held)).encode())
 
     def carry_out(
         self, handler: Handler, held: list[ClaimedJob], bodies: list[Any], keep: bool
@@ -306,11 +355,8 @@ class ProcessCall(ThreadOf):
 
 
 def _loaded(done: bytes) -> tuple[Any, BaseException | None]:
-    try:
-        result, error = pickle.loads(done)  # noqa: S301 - of this worker's process
-        return result, None if error is None else error.exception()
-    except Exception as unloadable:  # of a class that is only there
-        return None, unloadable
+    result, error = pickle.loads(done)  # noqa: S301 - of this worker's process
+    return result, None if error is None else error.exception()
 
 
 def _functions(handlers: Iterable[Handler]) -> bytes:

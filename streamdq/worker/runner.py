@@ -109,10 +109,10 @@ class Runner:
         self._children = Children(pool, self._slots.concurrency, handlers, where, of, self._services, notify)
         await self._loop.run_in_executor(self._threads, self._children.begin)
 
-    def end_processes(self) -> None:
+    async def end_processes(self) -> None:
         """Whatever has become of their calls."""
         if self._children is not None:
-            self._children.close()
+            await asyncio.wrap_future(self._children.close())
 
     def process_room(self) -> int | None:
         """How many more calls in processes can start at once; None: no handler has any."""

@@ -184,13 +184,13 @@ class WorkerRun:
         return install(self._on_signal)
 
     async def _close(self) -> None:
-        self._runner.end_processes()
         self._heartbeats.close()
         self._hung.close()
         self._health.close()
         if goes_on := self._hung.goes_on():
             log.warning("the worker has stopped, but handlers go on", consumer=self.name, handlers=goes_on)
         try:
+            await self._runner.end_processes()
             await self._queues.close()
         finally:
             await self.link.close()
@@ -266,7 +266,8 @@ class WorkerRun:
             await self._schedules.prune(self.handlers.named)
         await self._look_for_topics()
         self._runner.begin()
-        await self._runner.begin_processes(self._config.pool, self._config.where, self._more_room)
+        async with until(self.stopping):
+            await self._runner.begin_processes(self._config.pool, self._config.where, self._more_room)
         await self._heartbeats.begin(self.link)
         self.begun = True
         self._health.state = "ready"
@@ -387,7 +388,8 @@ class WorkerRun:
             except UnknownTopic:
                 return False
             group = found.groups.get(self._group)
-            waits = found.overdue_ms if burst == "due" or group is None else group.delayed
+            # A job that is blocked may never start.
+            waits = found.overdue_ms if burst == "due" or group is None else max(0, group.delayed - found.blocked)
             if group is None or waits or group.ready + group.running:
                 if burst is True and waits:
                     self._tell_what_waits(topic, waits, found.next_due_ms)

@@ -89,6 +89,26 @@ def test_get_shows_the_job_and_every_group(run: Run, queue: Queue) -> None:
     assert set(read.json["groups"]) == {"default", "audit"}
 
 
+def test_a_job_that_waits_for_others(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="p")
+    queue.enqueue("t", 1, id="q", delay="1h")
+    made = run("enqueue", "t", "2", "--id", "d", "--after", "t/p", "--after", "t/q", "--on-failure", "block")
+    assert (made.code, made.out) == (0, "t / d, waits for other jobs\n")
+    read = run("get", "t", "d", "--json").json
+    assert (read["state"], read["due_ms"], read["groups"]["default"]["due_ms"]) == ("waiting", None, None)
+    assert [one["outcome"] for one in read["waits_for"]["jobs"]] == [None, None]
+    shown = run("get", "t", "d").out
+    assert "2 jobs, of which 0 are done and 0 have failed (on failure: block)" in shown
+    assert "t / p: has not ended" in shown
+    for state, code in (("waiting", 0), ("blocked", 1)):
+        found = run("find", "t", "--state", state)
+        assert (found.code, "\nd " in found.out) == (code, code == 0), found
+    assert run("find", "t", "--state", "waiting", "--due-until", "1h").code == 2
+    assert "--after: 'p' is not TOPIC/ID" in run("enqueue", "t", "2", "--after", "p").err
+    unknown = run("enqueue", "t", "2", "--after", "t/unknown")
+    assert (unknown.code, "'unknown' is not in topic 't'" in unknown.err) == (1, True)
+
+
 def test_get_shows_the_ttr_and_retries_that_apply(run: Run, queue: Queue) -> None:
     queue.configure("t", groups=["default", "audit"], ttr="30s", retry="1s 2s")
     queue.enqueue("t", id="x")

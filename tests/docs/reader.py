@@ -245,7 +245,7 @@ class Reader:
         with out.open("wb") as file:
             process = self._process(shlex.split(line), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
         self._going.append((line, process, out))
-        if line.startswith("streamdq"):
+        if line.startswith("streamdq") or "streamdq_worker" in line:
             until(lambda: is_ready(line, process.pid, out), f"{line} has started")
         for port in self._ports.values():
             if port in line:
@@ -304,7 +304,7 @@ def _terminal(answer: str) -> Iterator[int]:
 
 def is_ready(line: str, pid: int, out: Path) -> bool:
     """It ends well from when it handles SIGTERM."""
-    if line.startswith(("streamdq worker", "streamdq callback")):
+    if line.startswith(("streamdq worker", "streamdq callback")) or "streamdq_worker" in line:
         return "worker started" in out.read_text()
     if line.startswith("streamdq outbox relay"):  # only then do other commands find it
         return "relaying" in out.read_text()

@@ -36,6 +36,7 @@ PRINTED = {
     "archive": [],
     "bodies": [],
     "body-versions": [],
+    "flows": [],
     "results": [],
     "find": ["31", "Acted(done=31, changed=0, gone=0, refused=0)"],
     "handlers": [

@@ -24,9 +24,9 @@ QUESTIONS = {
     "How do I see whether my code enqueued a job?": ("test check enqueued", "testing#check-what-was-enqueued"),
     "How many workers do I need?": ("how many workers", "faq#how-many-workers-do-i-need"),
     "What happens when Redis restarts?": ("Redis restarts", "faq#what-happens-when-redis-restarts"),
-    "How do I stop a worker without losing jobs?": ("graceful end SIGTERM", "deploying#a-graceful-end"),
+    "How do I stop a worker without losing jobs?": ("stop a worker SIGTERM", "deploying#stop-a-worker-gracefully"),
     "How do I use it from PHP?": ("curl", "http#try-it-with-curl"),
-    "Jobs are late. What do I do?": ("late", "faq#something-is-late-what-now"),
+    "Jobs are late. What do I do?": ("late", "faq#jobs-are-late-or-stuck-what-now"),
 }
 """By question, what one types into the search, and the section that answers."""
 

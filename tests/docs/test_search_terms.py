@@ -23,12 +23,12 @@ ANSWERS = {
     "cron": "faq#is-there-a-beat-or-cron-process",
     "DAG": "faq#are-there-chains-groups-and-chords",
     "daylight saving": "faq#which-timezone-applies",
-    "dead-letter queue": "faq#is-there-a-dead-letter-queue-dlq",
+    "dead-letter queue": "faq#where-are-failed-jobs-is-there-a-dead-letter-queue-dlq",
     "debounce": "glossary#words-from-other-queues",
     "debugger": "local-development#debug-a-handler",
     "deduplication": "glossary#words-from-other-queues",
     "depends_on": "faq#are-there-chains-groups-and-chords",
-    "DLQ": "faq#is-there-a-dead-letter-queue-dlq",
+    "DLQ": "faq#where-are-failed-jobs-is-there-a-dead-letter-queue-dlq",
     "encrypt": "faq#is-data-encrypted",
     "ETA": "glossary#words-from-other-queues",
     "exactly once": "faq#is-a-job-run-exactly-once-or-can-it-run-twice",
@@ -46,7 +46,7 @@ ANSWERS = {
     "jitter": "faq#is-there-exponential-backoff-or-jitter",
     "Kafka": "when-not#very-high-rates",
     "kill": "faq#can-i-cancel-abort-or-kill-a-running-job",
-    "memory": "faq#how-much-memory-does-a-job-take",
+    "memory": "faq#how-much-memory-does-a-job-take-and-a-million-jobs",
     "multi-tenant": "faq#how-do-i-make-it-multi-tenant",
     "OAuth": "faq#is-there-sso-oauth-or-ldap-for-the-operations-page",
     "payload": "glossary#words-from-other-queues",
@@ -55,7 +55,7 @@ ANSWERS = {
     "PostgreSQL": "faq#can-i-use-rabbitmq-sqs-kafka-or-postgresql-instead",
     "prefetch": "glossary#words-from-other-queues",
     "permissions": "faq#who-may-see-retry-or-purge-jobs",
-    "priority": "faq#can-a-job-have-a-priority",
+    "priority": "faq#can-a-job-have-a-priority-so-that-urgent-jobs-run-first",
     "progress": "abort#report-progress",
     "RabbitMQ": "faq#can-i-use-rabbitmq-sqs-kafka-or-postgresql-instead",
     "rate": "faq#can-i-limit-the-rate",
@@ -69,7 +69,7 @@ ANSWERS = {
     "stalled": "glossary#words-from-other-queues",
     "throttle": "glossary#words-from-other-queues",
     "timezone": "faq#which-timezone-applies",
-    "TLS": "redis#tls",
+    "TLS": "redis#connect-with-a-password-and-tls",
     "twice": "faq#is-a-job-run-exactly-once-or-can-it-run-twice",
     "unique": "uniqueness#recipes",
     "visibility timeout": "faq#what-is-the-difference-between-ttr-and-a-visibility-timeout",
@@ -78,6 +78,65 @@ ANSWERS = {
     "workflow": "when-not#workflows",
 }
 """By a term, the page and section that answers it."""
+
+SENTENCES = {
+    "429": "callbacks#a-receiver-that-answers-429",
+    "add a field to a body": "body-versions#add-a-field-to-a-body",
+    "call a webhook later": "callbacks",
+    "cancel a job that is running": "faq#can-i-cancel-abort-or-kill-a-running-job",
+    "change the delay of a job": "faq#can-i-change-the-delay-of-a-waiting-job",
+    "clocks change": "schedules#when-clocks-change-daylight-saving-time",
+    "connect to Redis with a password": "redis#connect-with-a-password-and-tls",
+    "delete all jobs of a topic": "reference/python/queue#streamdq.Queue.delete_topic",
+    "delete data of one person": "personal-data#erase-one-persons-data",
+    "different rate per merchant": "keys#a-different-rate-per-merchant",
+    "encrypt job data": "bodies#compress-and-encrypt",
+    "enqueue a thousand jobs at once": "pipelines",
+    "enqueue in a database transaction": "outbox#enqueue",
+    "expire jobs that are too old": "faq#can-a-job-expire-if-it-is-too-old",
+    "get an alert when jobs fail": "runbook/failing-jobs#streamdqfailing",
+    "handler takes longer than an hour": "handlers#how-long-a-handler-may-take",
+    "how fast is it": "benchmarks",
+    "how long are finished jobs kept": "faq#how-long-is-the-retention",
+    "how many jobs are waiting": "monitoring#see-how-many-jobs-are-waiting",
+    "hung worker kubernetes": "kubernetes#restart-a-hung-worker",
+    "job result in a request": "fastapi#wait-for-a-jobs-result-in-a-request",
+    "job runs twice": "faq#is-a-job-run-exactly-once-or-can-it-run-twice",
+    "jobs are stuck": "faq#jobs-are-late-or-stuck-what-now",
+    "limit concurrent jobs per customer": "keys#limits",
+    "limit requests per second": "faq#can-i-limit-the-rate",
+    "list failed jobs": "faq#where-are-failed-jobs-is-there-a-dead-letter-queue-dlq",
+    "memory of a million jobs": "faq#how-much-memory-does-a-job-take-and-a-million-jobs",
+    "monitor with Prometheus": "monitoring#scrape",
+    "one database connection per worker": "handlers#share-a-database-connection-and-other-resources",
+    "pass a file to a job": "large-bodies",
+    "pause a topic for maintenance": "reference/cli/topics#streamdq-topic-pause",
+    "prevent duplicate jobs": "uniqueness#notice-a-duplicate",
+    "protect the operations page": "operations-page#who-may-do-what",
+    "Redis runs out of memory": "redis#memory-and-when-redis-runs-out-of-it",
+    "results in Django": "django#wait-for-a-jobs-result-in-a-request",
+    "results in FastAPI": "fastapi#wait-for-a-jobs-result-in-a-request",
+    "results in fastapi/django": "django#wait-for-a-jobs-result-in-a-request",
+    "retry all failed jobs": "faq#where-are-failed-jobs-is-there-a-dead-letter-queue-dlq",
+    "retry only on some errors": "handlers#retry-only-some-errors",
+    "roll back a deployment": "body-versions#roll-back-a-deployment",
+    "run a job every morning": "faq#how-do-i-run-a-job-every-morning",
+    "run a worker in Docker": "deploying#docker",
+    "run jobs in order": "faq#are-jobs-in-order-fifo",
+    "see why a job failed": "handlers#see-why-a-job-failed",
+    "share one Redis between applications": "faq#can-several-applications-share-one-redis",
+    "show progress of a job": "abort#report-progress",
+    "stop a worker gracefully": "deploying#stop-a-worker-gracefully",
+    "test without Redis": "testing",
+    "tomorrow at nine": "faq#how-do-i-run-a-job-every-morning",
+    "unit test a handler": "testing#call-a-handler-directly",
+    "upgrade without downtime": "upgrading#within-one-format",
+    "urgent jobs first": "faq#can-a-job-have-a-priority-so-that-urgent-jobs-run-first",
+    "wait for a job in FastAPI": "fastapi#wait-for-a-jobs-result-in-a-request",
+    "wait until all jobs are done": "results#wait-until-all-jobs-are-done",
+    "worker does not pick up jobs": "faq#why-does-my-worker-not-pick-up-jobs",
+}
+"""By what newcomers type, the page or section that answers it. The words need not be those of the section."""
 
 _TITLE = re.compile(r"^(#+) +(.+?)(?: +\{.*\})?$", re.MULTILINE)
 _CODE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
@@ -102,6 +161,12 @@ def test_a_term_leads_to_its_answer(term: str) -> None:
     found = {anchor: f"{title}\n{text}" for anchor, title, text in sections(name)}
     assert wanted in found
     assert re.search(rf"\b{re.escape(term)}", found[wanted], re.IGNORECASE)
+
+
+@pytest.mark.parametrize("sentence", [one for one in SENTENCES if not SENTENCES[one].startswith("reference/")])
+def test_a_sentence_leads_to_a_section_that_exists(sentence: str) -> None:
+    name, _, wanted = SENTENCES[sentence].partition("#")
+    assert not wanted or wanted in {anchor for anchor, _, _ in sections(name)}
 
 
 def test_each_question_has_an_answer() -> None:

@@ -29,7 +29,7 @@ from streamdq import errors
 from streamdq.cli.app import app
 from tests.docs.reader import blocks
 from tests.docs.test_questions import QUESTIONS
-from tests.docs.test_search_terms import ANSWERS
+from tests.docs.test_search_terms import ANSWERS, SENTENCES
 from tests.waiting import HANG_S
 
 ROOT = Path(__file__).parents[2]
@@ -238,13 +238,18 @@ NAMES = {
 @pytest.mark.skipif(shutil.which("node") is None, reason="no Node.js on this machine")
 def test_the_search_of_the_site_leads_to_the_answers(site: Path) -> None:
     """The script that a browser runs, with the index that it loads. Five pages are seen without scrolling."""
-    wanted = ANSWERS | dict(QUESTIONS.values())
+    wanted = ANSWERS | SENTENCES | dict(QUESTIONS.values())
     found = search(site, [*wanted, *NAMES])
     sections = {query: [one for page in found[query][:5] for one in page] for query in wanted}
-    assert {query for query in wanted if wanted[query].replace("#", "/#") not in sections[query]} == set()
+    assert {query for query in wanted if _address(wanted[query]) not in sections[query]} == set()
     assert {
         name for name, page in NAMES.items() if not any(one[0].startswith(page) for one in found[name][:3])
     } == set()
+
+
+def _address(section: str) -> str:
+    page, _, anchor = section.partition("#")
+    return f"{page}/#{anchor}" if anchor else f"{page}/"
 
 
 def search(site: Path, queries: list[str]) -> dict[str, list[list[str]]]:

@@ -45,6 +45,20 @@ async def test_what_became_of_each_line(api: Api) -> None:
     assert (await api.get("b")).json()["body"] == 1
 
 
+async def test_a_line_may_wait_for_others(api: Api) -> None:
+    lines = b"""{"id": "d", "body": 1, "after": [{"topic": "t", "id": "p"}]}
+{"id": "x", "body": 1, "after": [{"topic": "t", "id": "unknown"}]}
+{"id": "y", "body": 1, "after": [{"topic": "t", "id": "y"}]}
+{"id": "p", "body": 1, "delay": "1h"}
+{"id": "e", "body": 1, "after": [{"topic": "t", "id": "d"}]}"""
+    found = await load(api, lines)
+    assert numbers(found) == (5, 3, 0, 2)
+    assert [(p["line"], p["problem"], p["id"]) for p in found["problems"]] == [  # type: ignore[attr-defined]
+        (2, "parent-unknown", "x"), (3, "invalid-input", "y"),
+    ]  # fmt: skip
+    assert (await api.get("e")).json()["state"] == "waiting"
+
+
 async def test_it_may_be_repeated(api: Api) -> None:
     body = b"".join(b'{"id": "j%d", "body": %d, "delay": "1h"}\n' % (n, n) for n in range(600))
     assert numbers(await load(api, body)) == (600, 600, 0, 0)

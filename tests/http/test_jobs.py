@@ -71,6 +71,27 @@ def test_what_only_python_takes_for_the_same_is_not() -> None:
         assert not is_same_json(body, other), (body, other)
 
 
+async def test_a_job_that_waits_for_others(api: Api) -> None:
+    after = [{"topic": "t", "id": "p"}]
+    refused = await api.put("d", 2, after=after)
+    assert (refused.status_code, kind(refused)) == (409, "parent-unknown")
+    await api.put("p", delay="1h")
+    made = await api.put("d", 2, after=after, delay="5m", on_failure="run")
+    assert (made.status_code, made.json()["state"], made.json()["due_ms"]) == (201, "waiting", None)
+    again = await api.put("d", 2, after=after, delay="5m", on_failure="run")
+    assert again.status_code == 200
+    assert again.json()["waits_for"] == {
+        "total": 1, "done": 0, "failed": 0, "on_failure": "run", "delay_ms": 300_000, "blocked": False,
+        "jobs": [{"topic": "t", "id": "p", "outcome": None}],
+    }  # fmt: skip
+    assert kind(await api.put("d", 3, after=after, delay="5m", on_failure="run")) == "job-exists"
+    assert kind(await api.put("x", 3, after=after, on_conflict="postpone")) == "invalid-input"
+    assert kind(await api.put("x", 3, after=[{"topic": "t", "id": "x"}])) == "invalid-input"
+    for state, found in (("waiting", ["d"]), ("blocked", []), ("delayed", ["p"])):
+        answer = (await api.client.get("/v1/topics/t/find", params={"state": state})).json()
+        assert [job["id"] for job in answer["jobs"]] == found
+
+
 async def test_on_conflict(api: Api) -> None:
     await api.put("a", 1, delay="1h")
     kept = await api.put("a", 2, delay="1h", on_conflict="keep")

@@ -427,6 +427,30 @@ def fill(queue: Queue, start: int, count: int) -> None:
     queue.enqueue_many("t", (NewJob(1, id=f"d{n}", delay="1h") for n in ids))
 
 
+async def test_jobs_that_wait_for_others(site: Api, queue: Queue, redis_server: Server) -> None:
+    queue.enqueue("t", 1, id="p")
+    await work(redis_server, error="boom")
+    queue.enqueue("t", 1, id="q", delay="1h")
+    queue.enqueue("t", 2, id="waits", after=("t", "q"))
+    page = await see(site, "/topics/t/jobs/waits")
+    assert re.search(r"Waits for 1 job\s*</h2>", page)
+    assert "Reschedule" not in page
+    assert '<a href="/topics/t/search?state=waiting">1 waits for other jobs</a>' in await see(site, "/topics/t")
+    queue.enqueue("t", 3, id="blocked", after=("t", "p"))
+    topic = await see(site, "/topics/t")
+    assert '<a href="/topics/t/search?state=waiting">2 wait for other jobs</a>' in topic
+    assert 'href="/topics/t/search?state=blocked"' in topic
+    assert '<span class="badge waiting">other jobs</span>' in topic
+    assert "2286" not in topic
+    found = await see(site, "/topics/t/search?state=blocked")
+    assert 'href="/topics/t/jobs/blocked"' in found
+    assert "2286" not in found
+    page = await see(site, "/topics/t/jobs/blocked")
+    assert '<span class="badge dead">blocked</span>' in page
+    assert 'href="/topics/t/jobs/p"' in page
+    assert 'href="/topics/t/jobs/blocked"' in await see(site, "/topics/t/jobs/p")
+
+
 async def test_the_keys_that_jobs_wait_for(site: Api, queue: Queue) -> None:
     queue.configure("t", key_order=True)
     queue.enqueue("t", 1, key="<b>")

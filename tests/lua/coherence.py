@@ -7,12 +7,13 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from streamdq.keys import ShardKeys
 from streamdq.link.command import Command
 from streamdq.link.session import Op, Session, checked
+from tests.lua.links import Links, contradicting
 
 MARK = b"\x1f"
 _ENTRY = rb"(?:\d+-\d+|-)"
@@ -54,6 +55,7 @@ class Stored(NamedTuple):
     unstarted: list[bytes]
     paused: list[bytes]
     counted: dict[bytes, bytes]
+    links: Links
 
     @property
     def groups(self) -> list[bytes]:
@@ -69,14 +71,17 @@ def read(session: Session, k: ShardKeys, groups: Sequence[str]) -> Op[Stored]:
             Command(key, ("ZRANGE", key, 0, -1))
             for key in (k.key_waiting, k.key_admitted, k.key_unstarted, k.key_paused)
         ),
+        *(Command(key, ("HGETALL", key)) for key in (k.followers, k.dependencies)),
+        *(Command(key, ("ZRANGE", key, 0, -1, "WITHSCORES")) for key in (k.endings, k.dependents, k.blocked)),
         Command(k.key_counts, ("ZRANGE", k.key_counts, 0, -1, "WITHSCORES")),
         *(Command(key, ("XRANGE", key, "-", "+")) for key in (k.ready, *map(k.ready_of, groups))),
         *(Command(key, ("ZRANGE", key, 0, -1, "WITHSCORES")) for key in map(k.dead_of, groups)),
     ]
     replies = [checked(reply) for reply in (yield from session.call(commands))]
     records, progress, counts, settings, bucket = (pairs(reply) for reply in replies[:5])
-    tickets, waiting, admitted, unstarted, paused, counted = replies[5:11]
-    del replies[5:11]
+    tickets, waiting, admitted, unstarted, paused = replies[5:10]
+    links, counted = Links(*map(pairs, replies[10:15])), replies[15]
+    del replies[5:16]
     names = [group.encode() for group in groups]
     streams = [{entry: fields[1] for entry, fields in reply} for reply in replies[5 : 6 + len(names)]]
     letters = [{id: float(at) for id, at in pairs(reply).items()} for reply in replies[6 + len(names) :]]
@@ -95,6 +100,7 @@ def read(session: Session, k: ShardKeys, groups: Sequence[str]) -> Op[Stored]:
         unstarted,
         paused,
         pairs(counted),
+        links,
     )
 
 
@@ -118,11 +124,16 @@ def contradictions(stored: Stored, now_ms: float = float("inf")) -> list[str]:
     found = [text for group in stored.groups for text in _of_group(stored, group)]
     found += _of_bucket(stored)
     found += _of_keys(stored, now_ms)
+    found += [f"links: {text}" for text in _of_links(stored)]
     detached = {id for of in stored.progress.values() for id, p in of.items() if p.main == b"-"}
     # A leaving group's progress may be of a job that had the id of another one before.
     if stored.counts[b"detached"] != len(detached) and b"leaving" not in stored.settings:
         found.append(f"{len(detached)} jobs are detached, counted are {stored.counts[b'detached']}")
     return found
+
+
+def _of_links(stored: Stored) -> Iterator[str]:
+    yield from contradicting(stored.links, stored.records, stored.progress, stored.counts[b"waiting_for_jobs"])
 
 
 def _of_group(stored: Stored, group: bytes) -> list[str]:

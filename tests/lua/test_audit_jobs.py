@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from streamdq.job.job import NewJob
+from streamdq.operations.checks import audit
 from streamdq.store.jobs.records import encode
+from tests.lua.links import Linked
 from tests.lua.shard import Shard
 
 
 def pages_of(shard: Shard, limit: int) -> list[list[tuple[str, str]]]:
     pages, cursor = [], b""
     while cursor != b"0":
-        cursor, page, _ = shard.run(shard.scripts.audit_jobs(shard.k, cursor or b"0", limit))
+        cursor, page, *_ = shard.run(shard.scripts.audit_jobs(shard.k, cursor or b"0", limit))
         pages.append([(id, group) for id, group, _ in page])
     return pages
 
@@ -125,3 +127,16 @@ def test_all_jobs_come_with_their_keys(shard: Shard) -> None:
     shard.enqueue("c", delay="1h", key="l")
     reply = shard.run(shard.scripts.audit_jobs(shard.k, b"0", 10))
     assert sorted(reply.keys) == [(b"a", b"k"), (b"b", b""), (b"c", b"l")]
+
+
+def test_a_job_that_waits_for_others_and_nothing_tells_for_which_is_lost(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p", delay="1s")
+    linked.put("d", "p")
+    linked.put("lost", "p")
+    assert shard.run(shard.scripts.audit_jobs(shard.k, b"0", 10)).lost == []
+    shard.checked = False
+    shard.redis("HDEL", shard.k.dependencies, f"lost\x1f{linked.made['lost'].nonce}")
+    assert shard.run(shard.scripts.audit_jobs(shard.k, b"0", 10)).lost == ["lost"]
+    (orphan,) = shard.run(audit.audit(shard.store)).orphans
+    assert (orphan.id, orphan.what) == ("lost", "waits for other jobs, and nothing tells for which")

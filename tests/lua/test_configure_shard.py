@@ -63,6 +63,7 @@ def test_again_it_changes_nothing(shard: Shard) -> None:
         shard.settings.version,
         Layout(1),
         False,
+        False,
     )
     assert (settings_of(shard), shard.counts, shard.last_wakeup()) == before
 
@@ -279,7 +280,7 @@ def test_where_keys_have_limits_taken_ids_do_not_keep_a_shard_open(shard: Shard,
 def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
     old, new = two.settings, later(two, 3)
     two.call("configure_shard", new)
-    assert two.call("configure_shard", old) == (True, ("a", "b"), (), new.version, Layout(1), False)
+    assert two.call("configure_shard", old) == (True, ("a", "b"), (), new.version, Layout(1), False, False)
 
 
 def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -> None:
@@ -292,6 +293,7 @@ def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -
         (),
         version,
         Layout(3),
+        False,
         False,
     )
     assert shard.call("configure_shard", later(shard, 9, shards=4)).done is True
@@ -309,6 +311,7 @@ def test_a_shard_with_jobs_tells_what_it_has_when_it_refuses_another_number_of_s
         (),
         version,
         Layout(1),
+        False,
         False,
     )
 
@@ -328,9 +331,17 @@ def test_a_dropped_shard_tells_from_which_version_on_it_may_come_back(shard: Sha
     old = shard.settings
     shard.checked = False
     assert shard.run(shard.scripts.drop_shard(shard.k, later(shard, 4)))
-    assert shard.call("configure_shard", old) == (True, (), (), old.version + 5, Layout(0), False)
-    assert shard.call("configure_shard", later(shard, 4)) == (True, (), (), old.version + 5, Layout(0), False)
-    assert shard.call("configure_shard", later(shard, 5)) == (True, ("default",), (), old.version + 5, Layout(1), False)
+    assert shard.call("configure_shard", old) == (True, (), (), old.version + 5, Layout(0), False, False)
+    assert shard.call("configure_shard", later(shard, 4)) == (True, (), (), old.version + 5, Layout(0), False, False)
+    assert shard.call("configure_shard", later(shard, 5)) == (
+        True,
+        ("default",),
+        (),
+        old.version + 5,
+        Layout(1),
+        False,
+        False,
+    )
     assert shard.redis("PTTL", shard.k.settings) == -1, "what was left of it would expire"
 
 
@@ -356,7 +367,7 @@ def test_nothing_is_left_of_a_group_that_leaves_but_what_is_still_in_the_bucket(
     two.redis("HSET", two.k.settings, "recheck:a", "0|0")
     leaving = TopicSettings(version=two.settings.version + 1, groups={"b": GroupSettings()}, leaving={"a": True})
     found = two.call("configure_shard", leaving)
-    assert found == (True, ("b",), ("a",), leaving.version, Layout(1), False)
+    assert found == (True, ("b",), ("a",), leaving.version, Layout(1), False, False)
     flat = two.redis("HKEYS", two.k.counts)
     assert [name for name in flat if name.endswith(b":a")] == [b"waiting:a"]
     assert [name for name in settings_of(two) if name.endswith(":a")] == ["left_at:a"]

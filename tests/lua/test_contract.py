@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from streamdq.keys import NamespaceKeys, ShardKeys
-from streamdq.store.assembly import library, load_script, lua_directory, shared_parts, source_of
+from streamdq.store.assembly import _included, library, load_script, lua_directory, shared_parts, source_of
 from streamdq.store.scripts import Scripts
 
 SCRIPTS = sorted(lua_directory().glob("*.lua"))
@@ -88,6 +88,29 @@ def functions_in(code: str) -> set[str]:
 def calls_in(code: str) -> set[str]:
     """Names called as plain functions; texts are left out."""
     return set(re.findall(r"(?<![\w.:])([a-z_]+)\(", re.sub(r"'[^']*'|\"[^\"]*\"", "''", code)))
+
+
+def constants_in(code: str) -> set[str]:
+    return set(re.findall(r"(?<![\w.:'])([A-Z][A-Z_]+)\b(?!')", re.sub(r"'[^']*'", "''", code)))
+
+
+def names_in(code: str) -> set[str]:
+    """Of its local functions, their parameters, and its local variables."""
+    lists = re.findall(r"local (?:function (\w+))?([\w, ]*)", code) + re.findall(r"function ?(\w*)\(([\w, ]*)\)", code)
+    return {name.strip() for function, names in lists for name in (function, *names.split(","))}
+
+
+DEFINED_IN = {
+    name.strip(): path.stem
+    for path in PARTS
+    for names in re.findall(r"^local (?:function )?([^=\n(]*)", path.read_text(), re.MULTILINE)
+    for name in names.split(",")
+}
+"""The part that has the function or the constant."""
+BUILT_IN = {
+    "ipairs", "pairs", "tonumber", "tostring", "unpack", "next", "error", "pcall", "type", "function", "if", "shard",
+    "KEYS", "ARGV", "FIXED",
+}  # fmt: skip
 
 
 def includes(path: Path) -> list[str]:
@@ -194,27 +217,14 @@ def test_a_key_is_not_hidden_by_another_variable(path: Path) -> None:
     assert {*script.declared.named, *script.declared.if_given} & others == set()
 
 
-@each_script
-def test_includes_exist_are_needed_and_are_complete(path: Path) -> None:
-    used = code_of(path.read_text())
-    for part in reversed(includes(path)):
-        text = code_of((lua_directory() / "lib" / f"{part}.lua").read_text())
-        assert functions_in(text) & calls_in(used), f"include {part} is not needed"
-        used += text
-    known = {
-        "ipairs", "pairs", "tonumber", "tostring", "unpack", "next", "error", "pcall", "type", "function", "if",
-        "ended", "is_right", "shard",
-    }  # fmt: skip
-    assert calls_in(used) - functions_in(used) - known == set()
-
-
-@each_script
-def test_a_part_comes_before_what_needs_it(path: Path) -> None:
-    parts = {part: code_of((lua_directory() / "lib" / f"{part}.lua").read_text()) for part in includes(path)}
-    every, defined = set().union(*map(functions_in, parts.values())), set()
-    for part, text in parts.items():
-        defined |= functions_in(text)
-        assert every & calls_in(text) <= defined, f"{part} is included before what it needs"
+@each([*SCRIPTS, *PARTS], lambda path: path.stem)
+def test_it_includes_what_has_the_functions_that_it_calls(path: Path) -> None:
+    """And the constants that it uses; nothing else."""
+    code = code_of(path.read_text())
+    used = (calls_in(code) | constants_in(code)) - names_in(code) - BUILT_IN
+    assert used - DEFINED_IN.keys() == set()
+    file = path.relative_to(lua_directory()).as_posix()
+    assert list(_included(file)) == sorted({DEFINED_IN[name] for name in used})
 
 
 def test_every_part_is_included_somewhere() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.config import GroupSettings
+from tests.lua.links import Linked
 from tests.lua.shard import Shard
 
 
@@ -121,3 +122,14 @@ def test_a_job_of_the_next_topic_of_that_name_gets_no_earlier_result(shard: Shar
     assert shard.redis("PTTL", shard.k.settings) == -1
     assert shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("a"))).current
     assert shard.redis("EXISTS", shard.k.result_of("default", "a"), shard.k.result_of("default", "b")) == 1
+
+
+def test_results_of_jobs_that_others_wait_for_may_be_there_for_a_day_more(shard: Shard) -> None:
+    shard.topic(result="30d")
+    shard.enqueue("a")
+    Linked(shard).put("d", "a")
+    shard.finish(shard.take())
+    for _ in range(2):  # repeated, as after a kill
+        assert deleting(shard, "force", later=5)
+    left_ms = [shard.redis("PTTL", key) for key in (shard.k.settings, shard.k.result_of("default", "a"))]
+    assert left_ms == pytest.approx([31 * 86_400_000] * 2, abs=60_000)

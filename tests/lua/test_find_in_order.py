@@ -8,6 +8,7 @@ import pytest
 
 from streamdq.store.find.wanted import Wanted
 from streamdq.store.replies import FoundInOrder
+from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
 
 WANTED = Wanted()
@@ -54,6 +55,23 @@ def test_dead_letters_by_burial(shard: Shard) -> None:
     assert walk(shard, dead="default") == ["b1", "a2", "c3"]
     assert walk(shard, START_MS + 1000, dead="default") == ["a2", "c3"]
     assert walk(shard, dead="default", wanted=Wanted(state="dead", group="default", prefix="c")) == ["c3"]
+
+
+def test_blocked_jobs_by_when_they_were(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p", "q")
+    rows = shard.claim(2).rows
+    for row, id in zip(reversed(rows), ("d", "e"), strict=True):
+        linked.put(id, row.id.decode())
+        shard.bury(row)
+        linked.tell()
+        shard.clock.advance("1s")
+    wanted = Wanted(state="blocked")
+    one = shard.run(shard.scripts.find_in_order(shard.k, shard.k.blocked, (0, b""), "+inf", 9, wanted))
+    assert ([match.id for match in one.matches], one.looked) == (["d", "e"], 2)
+    wanted = Wanted(state="delayed")
+    one = shard.run(shard.scripts.find_in_order(shard.k, shard.k.blocked, (0, b""), "+inf", 9, wanted))
+    assert (one.matches, one.looked) == ([], 2)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 250])

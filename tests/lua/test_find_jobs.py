@@ -11,6 +11,7 @@ from streamdq.operations.find.conditions import Condition, condition_in
 from streamdq.store.find.wanted import Wanted, Whole
 from streamdq.store.jobs.records import encode
 from streamdq.store.replies import Match
+from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
 
 
@@ -50,6 +51,30 @@ def test_each_state(two: Shard) -> None:
     assert found(two, state="dead", group="b") == []
     assert found(two, state="done") == found(two, state="done", group="b") == ["retried"]
     assert found(two, group="nobody") == []
+
+
+def test_jobs_that_wait_for_others(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p", "q")
+    linked.put("waits", "q")
+    linked.put("blocked", "p")
+    linked.put("runs", "p", on_failure="run", delay="1h")
+    shard.bury(next(row for row in shard.claim(2).rows if row.id == b"p"))
+    linked.tell()
+    assert found(shard, state="waiting") == ["blocked", "waits"]
+    assert found(shard, state="blocked") == ["blocked"]
+    assert found(shard, state="delayed") == ["runs"]
+    assert found(shard, due=(0, 10**15)) == ["p", "q", "runs"], "those that wait have no due time"
+    assert found(shard, state="blocked", group="default") == ["blocked"]
+    assert found(shard, state="waiting", group="nobody") == []
+
+
+def test_each_group_waits_for_other_jobs(two: Shard) -> None:
+    linked = Linked(two)
+    two.enqueue("p")
+    linked.put("d", "p")
+    assert found(two, state="waiting", group="b") == ["d"]
+    assert found(two, state="delayed") == []
 
 
 def test_a_retry_that_is_ready(shard: Shard) -> None:

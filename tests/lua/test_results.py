@@ -265,16 +265,16 @@ OF_OTHERS = {
     # they correct the counter of dead letters, of jobs that go on
     "kick": "", "restore": "",
 }  # fmt: skip
-GIVES_IDS_A_NEW_LIFE = {"enqueue", "enqueue_unique", "replace", "relay", "fire"}
+GIVES_IDS_A_NEW_LIFE = {"enqueue", "enqueue_after", "enqueue_unique", "replace", "relay", "fire"}
 
 
-def test_whatever_counts_an_end_keeps_how_the_job_ended() -> None:
+def test_whatever_counts_an_end_keeps_how_the_job_ended_and_tells_its_followers() -> None:
     """A script that ends jobs counts them, or the accounts would not balance."""
     files = [*lua_directory().glob("*.lua"), *(lua_directory() / "lib").glob("*.lua")]
     counting = {path.stem: code_of(path.read_text()) for path in files if ENDS.search(code_of(path.read_text()))}
     assert counting.keys() == OF_OTHERS.keys()
     for name, outcome in OF_OTHERS.items():
-        assert ("keep_result(" in counting[name]) == bool(outcome), name
+        assert ("report_end(" in counting[name]) == bool(outcome), name
         assert f"'{outcome}|" in counting[name] or not outcome, name
         assert outcome or "forget_result(" in counting[name], name
 
@@ -287,15 +287,18 @@ def test_whatever_makes_jobs_forgets_what_became_of_earlier_ones() -> None:
         assert "forget_results(" in code_of(load_script(name).body), name
 
 
-def test_every_script_that_may_end_a_job_knows_the_setting() -> None:
-    functions = (
-        "keep_result(", "forget_result(", "forget_results(", "bury_job(", "drop_job(", "cancel_in(", "claim_entries(",
-        "fence(", "hand_over(",
+def test_every_script_that_may_end_a_job_knows_the_settings() -> None:
+    ending = (
+        "report_end(", "forget_result(", "bury_job(", "drop_job(", "cancel_in(", "claim_entries(", "fence(",
+        "hand_over(",
     )  # fmt: skip
     for name in script_names():
         body = code_of(load_script(name).body)
-        if any(function in body for function in functions):
+        ends = any(function in body for function in ending)
+        if ends or "forget_results(" in body:
             assert "results_in(" in body or "open_claim(" in body, name
+        if ends:
+            assert "'linked'" in body or "open_claim(" in body, name
 
 
 def test_it_is_configured_for_each_group(shard: Shard) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamdq.operations.topics import configure
+from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
 
 
@@ -44,3 +45,26 @@ def test_of_several_shards_at_once_also_when_the_server_has_yet_to_learn_it(shar
     for _ in range(2):
         both = shard.run(shard.scripts.stats_of(wanted))
         assert [(stats.jobs, stats.groups) for stats in both] == [(1, ("default",)), (0, ())]
+
+
+def test_jobs_that_wait_for_others(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p", "q", delay="1s")
+    assert shard.call("stats", ["default"]).links == (0, 0, 0)
+    for id in ("d", "e"):
+        linked.put(id, "p")
+    assert shard.call("stats", ["default"]).links == (0, 0, START_MS), "none is to be told"
+    shard.call("cancel", "p")
+    shard.clock.advance("2s")
+    found = shard.call("stats", ["default"])
+    assert found.links == (0, 1, START_MS)
+    assert found.counts.values["waiting_for_jobs"] == 2
+    linked.tell()
+    assert shard.call("stats", ["default"]).links == (2, 0, START_MS + 2000)
+
+
+def test_no_job_is_due_if_all_wait_for_others(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.put("d", "p")
+    assert shard.call("stats", ["default"]).first_due_ms == -1

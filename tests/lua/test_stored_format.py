@@ -29,6 +29,7 @@ CLAIM = ["main", "", "id"]
 CALLS: dict[str, Callable[[Shard], Any]] = {
     "abort": lambda shard: shard.scripts.abort(shard.k, shard.settings, "ready"),
     "archive": lambda shard: shard.scripts.archive(shard.k, "default", ["dead", "receipt", 1, "0", 1]),
+    "attach": lambda shard: shard.scripts.attach(shard.k, None, ["ready", "", "t\x1f0\x1f0\x1fnonce\x1fd"]),
     "audit_bucket": lambda shard: shard.scripts.audit_bucket(shard.k, b"0", 10),
     "audit_keys": lambda shard: shard.scripts.audit_keys(shard.k, b"", 10),
     "audit_entries": lambda shard: shard.scripts.audit_entries(shard.k, shard.k.ready, "0-0", 10, ["dead"]),
@@ -38,8 +39,14 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "claim": lambda shard: shard.scripts.claim(shard.k, "default", "me", 10, 60_000),
     "configure_shard": lambda shard: shard.scripts.configure_shard(shard.k, shard.settings),
     "dead_letters": lambda shard: shard.scripts.dead_letters(shard.k, "default", 9**15, 0, 10, 1000),
+    "deliver": lambda shard: shard.scripts.deliver(shard.k, ["d", "nonce", 0, 1, "done", ""]),
+    "delivered": lambda shard: shard.scripts.delivered(shard.k, ["ready", 0, 1, ""]),
     "drop_shard": lambda shard: shard.scripts.drop_shard(shard.k, shard.settings),
+    "endings": lambda shard: shard.scripts.endings(shard.k, 10),
     "enqueue": lambda shard: shard.scripts.enqueue(shard.k, 1, shard.jobs("new")),
+    "enqueue_after": lambda shard: shard.scripts.enqueue_after(
+        shard.k, 1, "keep", shard.jobs("new")[::2], ["1|0|0|0|block|0", "t\x1f0\x1flife\x1fready", "."]
+    ),
     "enqueue_unique": lambda shard: shard.scripts.enqueue_unique(shard.k, 1, "keep", [*shard.jobs("new"), "|||"]),
     "erase_job": lambda shard: shard.scripts.erase_job(shard.k, shard.settings, [("ready", "")]),
     "erase_rows": lambda shard: shard.scripts.erase_rows(shard.k, ["1-1"]),
@@ -53,6 +60,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "kick": lambda shard: shard.scripts.kick(shard.k, "default", 10, []),
     "leave_group": lambda shard: shard.scripts.leave_group(shard.k, "default", 10),
     "list_ids": lambda shard: shard.scripts.list_ids(shard.k, 1, "jobs", b"0", 10),
+    "look_after": lambda shard: shard.scripts.look_after(shard.k, 10),
     "move": lambda shard: shard.scripts.move(shard.k, ("default",), 10),
     "apply_key_limit": lambda shard: shard.scripts.apply_key_limit(shard.k, 10),
     "pause_key": lambda shard: shard.scripts.pause_key(shard.k, shard.settings, "k", True),

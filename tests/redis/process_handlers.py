@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,16 @@ class Unpicklable(Exception):
     def __init__(self, number: int, lock: Any) -> None:
         super().__init__(f"order {number}")
         self.lock = lock
+
+
+@dataclass
+class Receipt:
+    """To load it in the worker would end that."""
+
+    number: int
+
+    def __reduce__(self) -> Any:
+        return sys.exit, (5,)
 
 
 def add(order: Order, job: RunningJob) -> dict[str, Any]:
@@ -59,6 +71,8 @@ _WAYS: dict[str, Callable[[], Any]] = {
     "too large": lambda: len(bytearray(10**12)),
     "lazy": lambda: (n for n in range(3)),
     "no result": threading.Lock,
+    "large result": lambda: "x" * 5_000_000,
+    "receipt": lambda: Receipt(7),
     "fine": _fine,
 }
 
@@ -89,3 +103,20 @@ def wait_for_abort(fifo: str, job: RunningJob) -> None:
 
 def count(numbers: list[int], jobs: list[RunningJob]) -> list[list[Any]]:
     return [[number, job.id, len(numbers)] for number, job in zip(numbers, jobs, strict=True)]
+
+
+def too_few(numbers: list[int]) -> list[int]:
+    return numbers[1:]
+
+
+def leave_a_thread(fifo: str) -> None:
+    """A thread that Python waits for when it exits."""
+    threading.Thread(target=threading.Event().wait).start()
+    Path(f"{fifo}.pid").write_text(str(os.getpid()))
+
+
+def fork_in_worker(fifo: str) -> None:
+    """A ``def`` handler of the worker itself, whose child goes on."""
+    if os.fork() == 0:
+        wait(fifo)
+        os._exit(0)

@@ -12,6 +12,7 @@ from streamdq.operations.topics.stats import Stats, stats
 from streamdq.queue import store_of
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.servers import Cluster
+from tests.waiting import eventually
 
 
 async def test_four_shards_over_three_masters(spread: Space, redis_cluster: Cluster, seen: Seen) -> None:
@@ -73,6 +74,41 @@ async def test_a_whole_life(spread: Space, seen: Seen) -> None:
     assert spread.queue.kick("t") == 1
     assert spread.queue.cancel("t", "buried") is True
     assert spread.audit().left == 0
+
+
+async def test_jobs_that_wait_for_others_in_other_shards_and_nodes(spread: Space, seen: Seen) -> None:
+    for topic in ("a", "b"):
+        spread.queue.configure(topic, shards=4)
+    worker = spread.worker()
+
+    async def handler(body: str) -> None:
+        seen.add(body)
+        if body == "fails":
+            raise Bury("as told")
+
+    for topic in ("a", "b"):
+        worker.handler(topic)(handler)
+    parents = [spread.queue.enqueue("a", f"first {n}", delay="50ms") for n in range(24)]
+    middle = [spread.queue.enqueue("b", f"second {n}", after=parents[n : n + 6]) for n in range(12)]
+    spread.queue.enqueue("a", "last", after=[*parents, *middle])
+    fails = spread.queue.enqueue("b", "fails", after=middle[0])
+    blocked = [spread.queue.enqueue("ab"[n % 2], "blocked", after=fails) for n in range(8)]
+    spread.queue.enqueue("a", "undone", after=fails, on_failure="run")
+    async with spread.serving(worker):
+        await seen.count(24 + 12 + 3)
+        first, second = ([seen.all.index(f"{name} {n}") for n in range(count)] for name, count in
+                         (("first", 24), ("second", 12)))  # fmt: skip
+        assert all(second[n] > max(first[n : n + 6]) for n in range(12))
+        assert seen.all.index("last") > max(second)
+        assert seen.all.index("undone") > seen.all.index("fails") > second[0]
+
+        def are_blocked() -> bool:
+            return sum(topic.blocked for topic in spread.queue.stats().topics.values()) == len(blocked)
+
+        await eventually(are_blocked, "all of them have heard of it")
+    found = [job.id for topic in "ab" for job in spread.queue.find(topic, state="blocked")]
+    assert sorted(found) == sorted(job.id for job in blocked)
+    assert spread.audit().balanced
 
 
 def test_figures_are_asked_of_all_nodes_at_the_same_time(spread: Space) -> None:

@@ -97,8 +97,12 @@ def test_many_stops_at_the_first_bad_job_and_says_what_is_in(space: Space) -> No
     for size in (0, 501, -1):
         with pytest.raises(InvalidInput, match="batch_size"):
             space.queue.enqueue_many("t", [], batch_size=size)
-    with pytest.raises(InvalidInput, match="job: there is no field 'dealy'; fields are body, delay, "):
+    with pytest.raises(InvalidInput, match=r"job: there is no field 'dealy'; did you mean 'delay'\?"):
         space.queue.enqueue_many("t", [{"body": 1, "dealy": 5}])
+    with pytest.raises(InvalidInput, match="job: there is no field 'colour'; fields are body, delay, "):
+        space.queue.enqueue_many("t", [{"body": 1, "colour": 5}])
+    with pytest.raises(InvalidInput, match="job: there is no field 7; fields are body, delay, "):
+        space.queue.enqueue_many("t", [{7: 1}])  # type: ignore[dict-item]
     with pytest.raises(InvalidInput, match="job: the field 'body' is missing"):
         space.queue.enqueue_many("t", [{"id": "x"}])
     with pytest.raises(InvalidInput, match=r"job: 'hello' is neither a NewJob nor a dict such as \{'body': 7\}"):

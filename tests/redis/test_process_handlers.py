@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Any
 
 import psutil
@@ -19,8 +22,10 @@ import pytest
 
 from streamdq import Attempt, InvalidInput, JobState, NewJob, ProcessPool, Queue, Worker
 from streamdq.codec.zstd import Zstd
-from streamdq.errors import HandlerProcessDied, JobFailed, ResultNotKept
-from streamdq.worker.process_pool import ProcessCall
+from streamdq.errors import HandlerProcessDied, JobFailed, ResultNotKept, ResultTooLarge
+from streamdq.worker import process_pool
+from streamdq.worker.child import Setup
+from streamdq.worker.process_pool import Child, ProcessCall
 from tests.docs.reader import blocks
 from tests.redis import process_handlers as handlers
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
@@ -88,7 +93,10 @@ def pid_of(fifo: Path) -> int:
 
 
 def is_gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 async def test_it_can_do_what_a_def_handler_can(server: Server) -> None:
@@ -137,14 +145,30 @@ async def test_each_failure_is_that_of_its_attempt(server: Server, caplog: pytes
         assert "with process=True a handler can't return a generator" in await error_of(queue, "lazy")
         assert (await error_of(queue, "too large")).startswith("MemoryError")
         await eventually(lambda: state_of(queue, "retries") is JobState.DELAYED, "it comes again later")
-        queue.enqueue("t", "no result", id="b")
-        with pytest.raises(ResultNotKept):
-            await result_of(queue, "b")
         with pytest.raises(JobFailed):
             await result_of(queue, "raises")
     (traceback,) = {record.exc_text for record in caplog.records if "no such order" in str(record.exc_text)} or {""}
     assert "in fail" in caplog.text
     assert traceback is not None
+
+
+async def test_the_worker_gets_the_json_of_what_a_handler_returns(server: Server) -> None:
+    settings = SETTINGS.model_copy(update={"max_decoded_bytes": 1_000_000})
+    async with serving(server, handlers.fail, settings=settings) as (_, queue):
+        for how in ("receipt", "no result", "large result"):
+            queue.enqueue("t", how, id=how)
+        assert await result_of(queue, "receipt") == {"number": 7}
+        with pytest.raises(ResultNotKept, match=r"Unable to serialize unknown type: <class '_thread\.lock'>"):
+            await result_of(queue, "no result")
+        with pytest.raises(ResultTooLarge, match="5000002 bytes of JSON, 1000000 are read at most"):
+            await result_of(queue, "large result")
+
+
+async def test_a_batch_returns_a_result_for_each_job(server: Server) -> None:
+    async with serving(server, handlers.too_few, batch=10) as (_, queue):
+        queue.enqueue("t", 1, id="a")
+        with pytest.raises(ResultNotKept, match="returned 0 results for a batch of 1 jobs"):
+            await result_of(queue, "a")
 
 
 async def test_a_crash_takes_no_other_job_along_and_a_ttr_ends_the_process(server: Server, tmp_path: Path) -> None:
@@ -268,31 +292,185 @@ async def test_the_grace_period_ends_what_goes_on(server: Server, tmp_path: Path
         assert (job.groups["default"].state, job.groups["default"].attempt) == (JobState.READY, 0)
 
 
+async def test_a_process_that_is_killed_while_idle_costs_no_attempt(server: Server) -> None:
+    async with serving(server, handlers.leave_a_child, pool=ProcessPool(1), retry="none") as (_, queue):
+        queue.enqueue("t", "none", id="a")
+        pid = await result_of(queue, "a")
+        os.kill(pid, signal.SIGKILL)
+        await eventually(lambda: is_gone(pid), "it is killed")
+        queue.enqueue("t", "none", id="b")
+        assert await result_of(queue, "b") != pid
+
+
+async def test_an_abort_does_not_wait_for_a_process_that_reads_nothing(
+    server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body larger than the pipe's buffer is on its way to a process that is stopped."""
+    sending, send = Event(), Child.send
+
+    def note(child: Child, kind: bytes, data: bytes) -> None:
+        sending.set()
+        send(child, kind, data)
+
+    worker = Worker(server.url, NAMESPACE, pool=ProcessPool(1), settings=SETTINGS)
+    worker.handler("t", process=True, result="1h")(handlers.leave_a_child)
+    worker.handler("beside")(recorder(seen))
+    with Queue(server.url, NAMESPACE, settings=SETTINGS) as queue:
+        async with Space(server.url).serving(worker):
+            queue.enqueue("t", "none", id="a")
+            os.kill(await result_of(queue, "a"), signal.SIGSTOP)
+            monkeypatch.setattr(Child, "send", note)
+            queue.enqueue("t", "x" * 260_000, id="b")
+            assert await in_thread(sending.wait, HANG_S)
+            queue.abort("t", "b")
+            await eventually(lambda: has_ended(queue, "b"), "it has ended")
+            queue.enqueue("beside", 1)
+            await seen.count(1)
+
+
+async def test_an_answer_does_not_wait_until_its_process_has_ended(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, end = Event(), Child.end
+
+    def end_later(child: Child, *args: Any) -> Any:
+        assert answered.wait(HANG_S)
+        return end(child, *args)
+
+    monkeypatch.setattr(Child, "end", end_later)
+    async with serving(server, handlers.fail, pool=ProcessPool(1, max_calls=1)) as (_, queue):
+        queue.enqueue("t", "fine", id="a")
+        assert await result_of(queue, "a") == "fine"
+        answered.set()
+
+
+def test_who_ends_the_worker_s_process_can_ask_for_a_process_that_another_thread_has_ended() -> None:
+    child = Child(Setup(pickle.dumps([]), "nowhere", ("test", "default", frozenset()), None, 1000))
+    before = set(multiprocessing.active_children())
+    child.begin()
+    (process,) = set(multiprocessing.active_children()) - before
+    child.end()
+    assert not process.is_alive()
+
+
+async def test_the_event_loop_goes_on_while_processes_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, goes_on, end = asyncio.get_running_loop(), Event(), Child.end
+    found: list[bool] = []
+
+    def end_with_loop(child: Child, *args: Any) -> Any:
+        loop.call_soon_threadsafe(goes_on.set)
+        found.append(goes_on.wait(HANG_S))
+        return end(child, *args)
+
+    monkeypatch.setattr(Child, "end", end_with_loop)
+    async with serving(server, handlers.fail, pool=ProcessPool(1)):
+        pass
+    assert found == [True]
+
+
+async def test_the_pool_survives_that_a_process_can_not_start(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As there may be too many files, processes or threads for a while."""
+    start, failing = Thread.start, [True]
+
+    def start_no_thread(thread: Thread) -> None:
+        if thread.name.removeprefix("streamdq-") in ("1", "2", "3", "starts-process"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    def fail_once(setup: Any) -> Child:
+        if failing:
+            failing.pop()
+            raise OSError("too many open files")
+        return Child(setup)
+
+    async with serving(server, handlers.fail, pool=ProcessPool(1, max_calls=1), retry="none") as (_, queue):
+        monkeypatch.setattr(process_pool, "Child", fail_once)
+        monkeypatch.setattr(Thread, "start", start_no_thread)
+        for id in "abc":
+            queue.enqueue("t", "fine", id=id)
+            assert await result_of(queue, id) == "fine"
+    assert not failing
+
+
+HANGS = """
+import multiprocessing, os
+
+if multiprocessing.parent_process() is not None:
+    with open({fifo!r} + ".pid", "w") as file:
+        file.write(str(os.getpid()))
+    open({fifo!r}).read()
+
+def handle(body):
+    pass
+"""
+
+
+async def test_a_worker_can_be_stopped_while_a_process_imports(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fifo = fifo_in(tmp_path)
+    (tmp_path / "import_that_hangs.py").write_text(HANGS.format(fifo=str(fifo)))
+    monkeypatch.syspath_prepend(tmp_path)
+    worker = Worker(server.url, NAMESPACE, settings=SETTINGS)
+    worker.handler("t", process=True)(importlib.import_module("import_that_hangs").handle)
+    serving = asyncio.create_task(worker.serve())
+    pid = await in_thread(pid_of, fifo)
+    worker.stop()
+    await asyncio.wait_for(serving, HANG_S)
+    await eventually(lambda: is_gone(pid), "the process is killed")
+
+
 ORPHANS = """
 import sys
 from streamdq import ProcessPool, Worker
-from tests.redis.process_handlers import wait
+from tests.redis.process_handlers import fork_in_worker, leave_a_thread, wait
 
 worker = Worker(sys.argv[1], "test", pool=ProcessPool(1))
 worker.handler("t", process=True)(wait)
+worker.handler("threads", process=True)(leave_a_thread)
+worker.handler("forks")(fork_in_worker)
 if __name__ == "__main__":
     worker.run()
 """
 
 
-def test_processes_end_with_a_worker_that_is_killed(server: Server, tmp_path: Path) -> None:
-    fifo = fifo_in(tmp_path)
+@pytest.fixture
+def orphans(server: Server, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker's process, to be killed."""
     (tmp_path / "orphans.py").write_text(ORPHANS)
-    root = str(Path(__file__).parents[2])
-    process = subprocess.Popen(
-        [sys.executable, "orphans.py", server.url], cwd=tmp_path, env={**os.environ, "PYTHONPATH": root}
-    )
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen([sys.executable, "orphans.py", server.url], cwd=tmp_path, env=env)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_processes_end_with_a_worker_that_is_killed(
+    server: Server, tmp_path: Path, orphans: subprocess.Popen[bytes]
+) -> None:
+    fifo = fifo_in(tmp_path)
     with Queue(server.url, NAMESPACE, settings=SETTINGS) as queue:
         queue.enqueue("t", str(fifo), id="a")
         pid = pid_of(fifo)
-        process.kill()
-        process.wait()
+        orphans.kill()
         until(partial(is_gone, pid), "the process of the handler has ended")
+
+
+def test_an_idle_process_ends_with_a_worker_that_is_killed_though_its_threads_go_on(
+    server: Server, tmp_path: Path, orphans: subprocess.Popen[bytes]
+) -> None:
+    """And though a child of the worker's has inherited the worker's end of its pipe."""
+    fifo = fifo_in(tmp_path)
+    with Queue(server.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.enqueue("threads", str(tmp_path / "threads"), id="a")
+        pid = pid_of(tmp_path / "threads")
+        until(lambda: queue.get("threads", "a") is None, "it has answered")
+        queue.enqueue("forks", str(fifo), id="b")
+        child = pid_of(fifo)
+        orphans.kill()
+        until(partial(is_gone, pid), "the process has ended")
+        assert not is_gone(child)
+        fifo.write_text("end")
 
 
 def test_the_page_s_program_prints_its_result(server: Server, tmp_path: Path) -> None:

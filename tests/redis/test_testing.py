@@ -126,6 +126,33 @@ async def test_what_handlers_enqueue_and_ask_for_is_included(place: Memory) -> N
         assert queue.stats().dead == 1
 
 
+async def test_jobs_that_wait_for_others_are_included(place: Memory) -> None:
+    """Also for those of a topic that the worker does not serve."""
+    worker, ran = place.worker(), []
+
+    @worker.handler("step", retry="none")
+    async def step(name: str) -> None:
+        ran.append((name, place.clock.now_ms - START_MS))
+        if name == "fails":
+            raise Bury("as told")
+
+    with place.queue() as queue:
+        queue.configure("step", shards=3)
+        first = queue.enqueue("step", "first", delay="1h")
+        many = [queue.enqueue("step", "some", after=first, delay="1m") for _ in range(3)]
+        fails = queue.enqueue("step", "fails", after=many)
+        queue.enqueue("step", "last", after=fails, on_failure="run", delay="5s")
+        blocked = queue.enqueue("step", "blocked", after=fails)
+        elsewhere = queue.enqueue("elsewhere", 1, delay="20h")
+        queue.enqueue("step", "freed", after=elsewhere, on_failure="run")
+        await drain(worker, place.clock, "2h")
+        assert ran == [("first", 3_600_000), *[("some", 3_660_000)] * 3, ("fails", 3_660_000), ("last", 3_665_000)]
+        assert queue.get("step", blocked.id).waits_for.blocked  # type: ignore[union-attr]
+        queue.cancel("elsewhere", elsewhere.id)
+        await drain(worker, place.clock, "1s")
+        assert ran[-1][0] == "freed"
+
+
 async def test_topics_that_handlers_make_are_included(place: Memory) -> None:
     """A handler for every topic, one of its own, and a topic that is another group's."""
     worker, ran = place.worker(), []

@@ -208,6 +208,7 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, r
         job = Tracked(
             serial, call.shard, id, due_ms, whole(ttr), whole(expire), model.calls_seen, key_in(line), only={group}
         )
+        job.first = serial
         model.check_homes(job)
         model.live[call.shard, id] = job
     model.jobs[serial] = job
@@ -255,7 +256,7 @@ def _elsewhere(model: Model, job: Tracked) -> list[Tracked]:
 
 
 def configure_shard(model: Model, call: Call) -> None:
-    status, groups, _, version, layout, _ = call.reply
+    status, groups, _, version, layout, *_ = call.reply
     model.happened[f"configure_shard: {status}"] += 1
     if b"<" in layout:
         model.happened["configure_shard: jobs stay where they are"] += 1
@@ -317,6 +318,7 @@ def drop_shard(model: Model, call: Call) -> None:
         model.outbox.forget(call.shard)
     else:
         _must_be_empty(model, call.shard, jobs)
+    model.cleared |= {receipt for receipt in model.receipts if receipt[0] == call.shard}
     model.lose([job for job in model.jobs.values() if job.shard == call.shard], "deleted", call.shard)
     for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts):
         known.pop(call.shard, None)

@@ -71,6 +71,18 @@ class KeyLimit(NamedTuple):
 NO_LIMIT = KeyLimit(0, 0, 0)
 
 
+NEVER_MS = 9_999_999_999_999
+"""When a job is due that waits for others."""
+
+
+class Waits(NamedTuple):
+    """What a job waits for: shard, id and nonce of each."""
+
+    parents: tuple[tuple[Shard, str, str], ...]
+    on_failure: str
+    delay_ms: int
+
+
 @dataclass
 class Tracked:
     """One job, from the call that put it in."""
@@ -84,6 +96,8 @@ class Tracked:
     at: int  # the call that put it in
     key: str = ""
     gone: str = ""  # cancelled, replaced, deleted, lost
+    first: Serial = ""  # its serial when it was put in
+    waits: Waits | None = None
     only: set[str] = field(default_factory=set)  # it came back from an archive, for these groups alone
     deliveries: dict[str, Delivery] = field(default_factory=dict)
 
@@ -150,6 +164,14 @@ class Model:
         self.clock_was_back = False
         self.standbys: set[bytes] = set()  # who waits for the mover's lease
         self.lives: Callable[[str], bool] = lambda _: False  # whether this consumer sends heartbeats for sure
+        # Of jobs that others wait for, also what was forgotten: by shard, id and nonce their first serial.
+        self.first_of: dict[tuple[Shard, str, str], Serial] = {}
+        self.parents: set[Serial] = set()
+        self.ever_done: set[Serial] = set()
+        self.ever_failed: set[Serial] = set()
+        self.failed_in_a_group: set[Serial] = set()  # permanently
+        self.joined_late: set[Serial] = set()  # when others began to wait for it, a group had done it
+        self.after_step: Callable[[Model], None] = lambda _: None
         self._steps = steps
         self._claimed: dict[
             tuple[Serial, str, str], int
@@ -199,6 +221,8 @@ class Model:
         step = self._steps.get(call.name)
         if step is not None and not isinstance(call.reply, Exception):
             step(self, call)
+            if self.parents:
+                self.after_step(self)
 
     def started(self, serial: Serial, attempt: int, group: str, consumer: str) -> None:
         """An attempt begins, with the consumer of this name; ``attempt``: its number, as the consumer got it."""
@@ -312,7 +336,7 @@ class Model:
             (job.shard[0], job.id)
             for job in self.live.values()
             if not job.gone
-            and any(not one.ended and one.due_ms > self.now_ms + wait_ms for one in job.deliveries.values())
+            and any(not one.ended and NEVER_MS > one.due_ms > self.now_ms + wait_ms for one in job.deliveries.values())
         ]
 
     def at_rest(

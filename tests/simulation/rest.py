@@ -14,6 +14,8 @@ from streamdq.errors import StreamdqError
 
 from .archiver import serials_in
 from .link import LATEST_S
+from .linkers import HELD_S, NOTIFIED_WITHIN_S, blocked_in, cancel_all, undelivered_in, waiting_in
+from .links import at_rest
 from .model import Broken, Shard
 from .plan import GROUPS, KEYS
 from .relays import left_in, put_back, relay_all
@@ -47,6 +49,8 @@ async def come_to_rest(world: World) -> None:
         await _until_nothing_is_due(world, queue)
         if world.relays:
             await _until_rows_are_written(world, queue)
+        if world.links:
+            await _until_nothing_waits(world, queue)
         if world.plan.night_s:
             await asyncio.sleep(world.plan.night_s)
         world.check()
@@ -57,6 +61,8 @@ async def come_to_rest(world: World) -> None:
             if not audit.balanced:
                 raise Broken(f"the audit does not balance: {audit}")
         await _until_all_resharded(world, queue)
+        if world.links:
+            await _until_all_are_notified(world)
         await _everything_ends(world, queue)
 
 
@@ -104,13 +110,49 @@ async def _until_nothing_is_due(world: World, queue: AsyncQueue) -> None:
             await queue.reschedule(*far_off, delay=0)
         found = await queue.stats()
         groups = [group for topic in found.topics.values() for group in topic.groups.values()]
-        if not any(group.delayed + group.ready + group.running for group in groups):
+        waiting = sum(waiting_in(world).values()) if world.links else 0
+        if sum(group.delayed + group.ready + group.running for group in groups) == waiting:
             await asyncio.sleep(5.0)
             return
         before, same_s = found, same_s + 1 if found == before else 0
         if same_s == _STUCK_S:
             break
     raise Broken(f"it does not come to rest: {before}")
+
+
+async def _until_nothing_waits(world: World, queue: AsyncQueue) -> None:
+    """Jobs that wait for others: those that can start do, the rest is reported, and then cancelled."""
+    for passed_s in range(0, NOTIFIED_WITHIN_S, 10):
+        try:
+            at_rest(world.model, {*waiting_in(world)}, blocked_in(world))
+            break
+        except Broken:
+            if passed_s + 10 >= NOTIFIED_WITHIN_S:
+                raise
+            await asyncio.sleep(10.0)
+            await _until_nothing_is_due(world, queue)
+    while waiting_in(world):
+        await cancel_all(world, queue)
+        await _until_nothing_is_due(world, queue)
+
+
+async def _until_all_are_notified(world: World) -> None:
+    """Nothing is left of who waited for whom."""
+    for _ in range(0, NOTIFIED_WITHIN_S, 10):
+        if not undelivered_in(world):
+            break
+        await asyncio.sleep(10.0)
+        world.check()
+    else:
+        raise Broken(f"it is not forgotten who waited for whom: {undelivered_in(world)}")
+    held = [key for key in world.store.all_keys() if _is_held(world, key)]
+    if held and not world.happened["delete"] and not world.model.lost_data:
+        raise Broken(f"these results are kept for others, which have ended: {held}")
+
+
+def _is_held(world: World, key: str) -> bool:
+    """Results of jobs that others wait for are kept longer than the topic asks."""
+    return ":result:" in key and bool(world.store.ask("PTTL", key) > 1000 * longest_s(world.retention))
 
 
 def _shard_of(key: str) -> Shard:
@@ -160,7 +202,7 @@ async def _everything_ends(world: World, queue: AsyncQueue) -> None:
         raise Broken(f"workers go on: {[process.name for process in world.at_work('worker')]}")
     for topic in world.topics:
         await queue.delete_topic(topic, force=True)
-    await asyncio.sleep(longest_s(world.retention))
+    await asyncio.sleep(longest_s(world.retention) + (HELD_S if world.links else 0))
     left = [key for key in world.store.all_keys() if "{" in key and "}:" in key and not _may_stay(world, key)]
     if left:
         raise Broken(f"keys without an owner: {left}")

@@ -95,12 +95,14 @@ class Results:
         self.shown.append(Shown(shard[0], id, group, known.outcome, payload, known.calls_seen, model.calls_seen))
 
     def _may_have_ended(self, model: Model, shard: Shard, group: str, id: str, outcome: str) -> bool:
-        """No call tells when an aborted job is lost with its consumer, nor always which one has expired."""
+        """No call tells when an aborted job is lost with its consumer, nor always which one has expired. A job that is
+        late may have been cancelled as well.
+        """
         job = model.live.get((shard, id))
         if job is None:
             return False
         aborting = outcome == "cancelled" and job.of(group).ended == "aborting"
-        late = outcome == "expired" and job.may_be_late(model.now_ms, group)
+        late = outcome in ("expired", job.gone) and job.may_be_late(model.now_ms, group)
         return aborting or late
 
     def returned(self, model: Model, topic: str, id: str, group: str, since: int, outcome: str, value: Any) -> None:

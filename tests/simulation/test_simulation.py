@@ -42,7 +42,13 @@ FOUND = {
     846215747445095: "the same, where the process that made the shards was killed before it could tell",
     911720614970017: "resharding seemed complete though its jobs were not at home, as a reply of the walk was lost",
     747091791756021: "the judge forgot that a late request takes entries along for a consumer that has left",
+    16: "the result of a later job was kept for those that had waited for an earlier one with its id",
+    146: "results that were kept for others outlived the note of which groups keep any, in a topic that was deleted",
     888013: "the judge forgot that a job may come back from the archive to another shard than it had left",
+    52100074: "the judge forgot that those that wait for such a job don't hear of it any more, and stay blocked",
+    52100158: "the judge forgot that a job which a group had given up has failed, though the group has left since",
+    52100054: "the judge forgot that a job that is late may be cancelled as well as given up",
+    52100101: "the judge forgot that an aborted job gives the place of its key free when it is lost with its consumer",
 }
 """Seeds that broke a promise once, or seemed to."""
 

@@ -19,6 +19,7 @@ from tests.simulation.world import World
 def quiet() -> World:
     """A short history without troubles, but workers are told to end."""
     world = World(1)
+    world.links = False
     world.plan = replace(
         world.plan, workers=1, producers=1, takers=0, operators=0, horizon_s=8.0, night_s=0.0, crashes=False,
         network=False, server=False, archive=False, deploys=True,

@@ -8,8 +8,9 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
+from . import links
 from .interventions import INTERVENTIONS
-from .model import NO_LIMIT, Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
+from .model import NEVER_MS, NO_LIMIT, Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
 from .results import read
 from .uniqueness import check_new, postponed
 
@@ -66,11 +67,13 @@ def _put(model: Model, call: Call, first: int, replaces: bool) -> None:
 
 
 def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: bytes, replaces: bool) -> Tracked:
-    ttr, expire, _, _, line, body = rest.split(b"\n", 5)
+    ttr, expire, nonce, _, line, body = rest.split(b"\n", 5)
     job = Tracked(
         json.loads(body)["n"], call.shard, id, due_of(when, now_ms), whole(ttr), whole(expire), model.calls_seen,
         key_in(line),
     )  # fmt: skip
+    job.first = job.serial
+    model.first_of[call.shard, id, nonce.decode()] = job.first
     before = model.live.get((call.shard, id))
     if before is not None and not before.gone:
         open_in = [g for g in model.groups_of(before) if not before.of(g).ended]
@@ -93,6 +96,16 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
     model.jobs[job.serial] = model.live[call.shard, id] = job
     model.results.begins(call.shard, id)
     return job
+
+
+def enqueue_after(model: Model, call: Call) -> None:
+    status, now_ms, _, *taken = call.reply
+    if status == 0 or taken:
+        model.happened[f"enqueue_after: {'id taken' if taken else 'settings out of date'}"] += 1
+        return
+    id, rest = call.args[4:6]
+    job = _create(model, call, now_ms, id.decode(), str(NEVER_MS), rest, call.args[3] == b"replace")
+    links.enqueue_after(model, call, job)
 
 
 # -- the outbox
@@ -275,7 +288,9 @@ def _give(
 
 
 def _check_key(model: Model, job: Tracked, group: str, now_ms: int, again: bool) -> None:
-    """Jobs that were put in before the limit was set don't count."""
+    """Jobs that were put in before the limit was set don't count. Nor do aborted ones: no call tells when one of them
+    is lost with its consumer.
+    """
     limit, pace, since = model.key_limits.get(job.shard, NO_LIMIT)
     if not limit or job.at <= since:
         return
@@ -286,7 +301,10 @@ def _check_key(model: Model, job: Tracked, group: str, now_ms: int, again: bool)
     others = [
         other.serial
         for other in model.jobs_in(job.shard)
-        if other.key == job.key and other.at > since and model.is_held(other.of(group).claim, now_ms)
+        if other.key == job.key
+        and other.at > since
+        and other.of(group).ended != "aborting"
+        and model.is_held(other.of(group).claim, now_ms)
     ]
     model.happened[f"a key at its limit: {len(others) == limit}"] += 1
     if len(others) > limit:
@@ -469,6 +487,9 @@ STEPS: dict[str, Step] = (
         for step in (
             enqueue,
             enqueue_unique,
+            enqueue_after,
+            links.attach,
+            links.deliver,
             replace,
             relay,
             relayed,

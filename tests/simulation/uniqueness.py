@@ -96,7 +96,8 @@ def _check_due(model: Model, job: Tracked, due_ms: int, wanted_ms: int, rule: by
 
 def _becomes(model: Model, job: Tracked, serial: int, rest: bytes, due_ms: int) -> None:
     """The same job, with another body and other options. What has not begun has the new due time."""
-    ttr, expire = rest.split(b"\n", 2)[:2]
+    ttr, expire, nonce = rest.split(b"\n", 3)[:3]
+    model.first_of[job.shard, job.id, nonce.decode()] = job.first
     for delivery in job.deliveries.values():
         if delivery.due_ms == job.due_ms:
             delivery.due_ms = due_ms

@@ -37,6 +37,8 @@ from .archiver import keep_archive
 from .calls import call_of
 from .finders import find_and_act
 from .link import LATEST_S, Network, SimulatedLink
+from .linkers import link
+from .links import note_ends
 from .loop import Process, SimulatedLoop, running
 from .model import Broken, Model
 from .movers import SimulatedMoverThread
@@ -76,6 +78,8 @@ class World:
         trades = Random(f"{seed} trades")  # with an outbox, but those of the fixed set keep their histories
         self.relays = trades.choice((1, 2, 2)) if 0.63 < trades.random() < 0.81 else 0
         self.model.outbox.clock, self.model.outbox.keeps = self.loop.time, trades.random() < 0.6
+        self.links = Random(f"{seed} links").random() < 0.35  # jobs wait for others
+        self.model.after_step = note_ends
         self.aborts = Random(f"{seed} what is aborted")
         self.reporting = _takes_part(seed, "aborts", 0.485, 0.59)  # their handlers say how far they are
         self.waits = Random(f"{seed} what is waited for")
@@ -207,6 +211,11 @@ class World:
             self.start("taker", partial(clients.take, self))
         for _ in range(plan.operators):
             self.start("operator", partial(operators.operate, self))
+        self._start_some()
+
+    def _start_some(self) -> None:
+        """Those that only some histories have."""
+        plan = self.plan
         for kind, main, least, most in (
             ("schedules", keep_schedules, 0.0, 0.3),
             ("finds", find_and_act, 0.0, 0.3),
@@ -215,6 +224,8 @@ class World:
         ):
             if _takes_part(self.seed, kind, least, most):
                 self.start(kind, partial(main, self))
+        if self.links:
+            self.start("links", partial(link, self))
         if plan.archive:
             self.start("archiver", partial(keep_archive, self))
         for main in [sell, *[relay] * self.relays] if self.relays else ():

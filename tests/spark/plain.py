@@ -575,13 +575,25 @@ class Hours:
         return None if off is None else off / max(1.0, (usual or 0.0) / 2.3)
 
 
+def busy_days(log: Log) -> dict[str, set[int]]:
+    """Of each topic that has any: at least 24 attempts, or 5 in an hour."""
+    found: dict[str, set[int]] = {}
+    for (topic, day), own in by(
+        [e for e in log if e.event in ENDED], lambda e: (e.topic, e.finished // DAY * DAY)
+    ).items():
+        if len(own) >= 24 or max(Counter(hour_of(e.finished) for e in own).values()) >= 5:
+            found.setdefault(topic, set()).add(day)
+    return found
+
+
 def anomalies(log: Log, slo: int = 1000, tz: str = "UTC") -> Table:
     table: Table = []
     end = hour_of(max((e.finished for e in log), default=0))
-    for topic in {e.topic for e in log}:
+    for topic, busy in busy_days(log).items():
         hours = Hours(log, topic, end, slo, tz)
         for at in hours.at:
-            if hours.before(at) < at // DAY * DAY - 57 * DAY:
+            day = at // DAY * DAY
+            if hours.before(at) < day - 57 * DAY or not any(day - 57 * DAY <= one <= day for one in busy):
                 continue
             attempts, nearest = hours.n["attempts"][at], hours.nearest(at)
             for measure in ("done", "failed", "late"):
@@ -642,8 +654,9 @@ class Forecasts:
 
     def __init__(self, log: Log, tz: str) -> None:
         self.last = hour_of(max(e.finished for e in log))
-        self.log = [e for e in log if hour_of(e.finished) >= self.last - 71 * DAY]
-        self.topics = {e.topic for e in self.log}
+        begin = self.last - 71 * DAY
+        self.topics = {topic for topic, days in busy_days(log).items() if max(days) + DAY > begin}
+        self.log = [e for e in log if hour_of(e.finished) >= begin and e.topic in self.topics]
         self.past = _hourly(self.log, lambda e: e.event in ENDED)
         self._clock = Clock(tz)
 

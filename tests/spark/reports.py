@@ -1,4 +1,4 @@
-"""Reports for the tests, from the plain calculation's tables: no Spark is needed to look at one."""
+"""Reports for the tests: no Spark is needed to look at one."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -7,15 +7,21 @@ from typing import Any
 from streamdq_spark.report import TABLES, About, render
 from streamdq_spark.spans import Span
 from tests.spark import plain
+from tests.spark.answers import answered
 from tests.spark.plain import Happened
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOSTILE = "<script>alert('x')</script>\"><img src=http://evil.example/x onerror=alert(1)>"
 
 
+MANY = 1500
+"""Events that take plain Python longer than DuckDB."""
+
+
 def tables_of(log: Sequence[Happened], spans: plain.Spans | None = None) -> dict[str, list[dict[str, Any]]]:
     """`spans`: those that are compared."""
-    rows = {name: getattr(plain, name)(log) for name in TABLES if name != "compared"}
+    names = [name for name in TABLES if name != "compared"]
+    rows = answered(log, names) if len(log) > MANY else {name: getattr(plain, name)(log) for name in names}
     rows["compared"] = plain.compared(log, spans)
     return {name: [_timed(row) for row in own] for name, own in rows.items()}
 

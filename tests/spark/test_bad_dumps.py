@@ -16,12 +16,13 @@ from streamdq.errors import HistoryUnreadable
 from streamdq.store.history.rows import VERSION_KEY
 from streamdq_spark.analysis import analyze, plan
 from streamdq_spark.dump_files import open_dump
+from streamdq_spark.engines.duck import DuckDB
 from streamdq_spark.engines.spark import Spark
 from streamdq_spark.errors import BadDump
 from streamdq_spark.events import read_events
 from streamdq_spark.session import FEW_EVENTS
 from tests.spark.dumps import days_of, write_dump, write_file, write_manifest
-from tests.spark.frames import written
+from tests.spark.frames import rows_of, written
 
 EVENTS_EACH, FILES = 10, 10
 
@@ -193,39 +194,63 @@ def test_a_day_that_no_calendar_has_is_no_day(dump: Path) -> None:
         open_dump(str(dump))
 
 
-def test_numbers_are_those_of_the_good_files(spark: SparkSession, dump: Path, tmp_path: Path) -> None:
+def test_numbers_are_those_of_the_good_files(dump: Path, tmp_path: Path) -> None:
     other_version(dump)
     out = tmp_path / "out"
-    summary = analyze(Spark(spark), plan(str(dump), str(out), quarantine=True), questions=COUNT)
+    summary = analyze(DuckDB(), plan(str(dump), str(out), quarantine=True), questions=COUNT)
     assert (summary.events, summary.files, len(summary.quarantined)) == (EVENTS_EACH - 1, FILES - 1, 1)
     good = days_of(1, EVENTS_EACH)[1:]
     assert sum(written(out / "throughput")["done"].to_pylist()) == sum(row["event"] == "done" for row in good)
     assert "schema version '9'" in (out / "analysis.json").read_text()
 
 
-def test_files_that_the_manifest_does_not_name_are_no_part_of_it(spark: SparkSession, dump: Path) -> None:
+@pytest.mark.parametrize("engine", ["duckdb", pytest.param("spark", marks=pytest.mark.thorough)])
+def test_files_that_the_manifest_does_not_name_are_no_part_of_it(
+    engine: str, dump: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     hour = first_file(dump).parent.relative_to(dump)
     write_file(dump, f"{hour}/000099.parquet", days_of(1)[:3])
     (dump / hour / "_000100.parquet.tmp").write_bytes(b"cut off")
     (dump / "events" / "notes.txt").write_text("by hand")
     opened = open_dump(str(dump))
     assert opened.unlisted == 1
-    assert read_events(spark, str(dump)).count() == EVENTS_EACH
+    if engine == "spark":
+        assert read_events(request.getfixturevalue("spark"), str(dump)).count() == EVENTS_EACH
+    else:
+        analyze(DuckDB(), plan(str(dump), str(tmp_path / "out")), questions=COUNT)
+        rows = rows_of(written(tmp_path / "out" / "throughput"))
+        assert sum(row[end] for row in rows for end in ("done", "retry", "dead")) == EVENTS_EACH
 
 
-@pytest.mark.parametrize(("few", "message"), [(FEW_EVENTS, ".*thrift.*"), (0, "FAILED_READ_FILE")])
+@pytest.mark.parametrize(
+    ("few", "message"),
+    [
+        (None, ".*thrift.*"),
+        *(
+            pytest.param(*case, marks=pytest.mark.thorough)
+            for case in ((FEW_EVENTS, ".*thrift.*"), (0, "FAILED_READ_FILE"))
+        ),
+    ],
+)
 def test_what_is_damaged_within_is_an_error_of_the_run(
-    spark: SparkSession, dump: Path, tmp_path: Path, few: int, message: str, monkeypatch: pytest.MonkeyPatch
+    dump: Path,
+    tmp_path: Path,
+    few: int | None,
+    message: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The footer is whole and so all checks pass; the pages are not. Few events are read by the driver."""
-    monkeypatch.setattr("streamdq_spark.engines.spark.FEW_EVENTS", few)
+    """The footer is whole and so all checks pass; the pages are not. Few events Spark's driver reads."""
+    engine = DuckDB() if few is None else Spark(request.getfixturevalue("spark"))
+    if few is not None:
+        monkeypatch.setattr("streamdq_spark.engines.spark.FEW_EVENTS", few)
     file = first_file(dump)
     held = bytearray(file.read_bytes())
     footer = int.from_bytes(held[-8:-4], "little") + 8
     held[4 : len(held) - footer] = bytes(len(held) - footer - 4)
     file.write_bytes(held)
     with pytest.raises(BadDump, match=rf"{file.name} is damaged \({message}\); restore it, or"):
-        analyze(Spark(spark), plan(str(dump), str(tmp_path / "out")), questions=COUNT)
+        analyze(engine, plan(str(dump), str(tmp_path / "out")), questions=COUNT)
 
 
 @pytest.mark.parametrize(
@@ -244,5 +269,6 @@ def test_a_bad_manifest_is_an_error(dump: Path, content: str, message: str) -> N
         open_dump(str(dump), quarantine=True)
 
 
+@pytest.mark.thorough
 def test_the_columns_are_the_schema_s(spark: SparkSession, dump: Path) -> None:
     assert read_events(spark, str(dump)).columns == arrow_schema().names

@@ -96,13 +96,13 @@ def naked_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def packages(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`deps.tar`, as of `pip install --target deps 'streamdq[dump]'`: the wheel, and what it needs, as it is installed
-    here.
+    """`deps.tar`, as of `pip install --target deps 'streamdq[analytics]'`: the wheel, and what it needs, as it is
+    installed here.
     """
     deps = tmp_path_factory.mktemp("packages") / "deps"
     with zipfile.ZipFile(wheel) as opened:
         opened.extractall(deps)
-    for name in _needed("streamdq", {"dump"}):
+    for name in _needed("streamdq", {"analytics"}):
         for file in files(name) or ():
             if ".." not in file.parts and "__pycache__" not in file.parts:
                 (deps / file).parent.mkdir(parents=True, exist_ok=True)

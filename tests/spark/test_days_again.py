@@ -43,7 +43,8 @@ def history() -> Rows:
         (79, 73, 72.2, 72, 71.9, 71.5, 71, 59, 58, 57.2, 57, 56.9, 56.5, 56, 55.5, 49, 21, 14, 7, 6.9, 0.5)
     ):
         at = FIRST + timedelta(days=-back)
-        rows += [event(10_000 + n, at, topic="rare"), event(20_000 + n, at, topic=f"once, {back} days before")]
+        for topic in ("rare", f"once, {back} days before"):
+            rows += [event(10_000 + 10 * n + k, at, topic=topic) for k in range(5)]
     for n, (begin, took) in enumerate(((0, 25), (10, 47), (20, 30), (23, 26), (50, 26), (70, 40))):
         rows.append(event(30_000 + n, FIRST + (begin + took) * hours, started=FIRST + begin * hours, consumer="slow"))
     for day, at_once in enumerate((2, 0, 5)):

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq import Queue, Worker
+from streamdq.dump.local import LocalFolder
 from streamdq.errors import InvalidInput
 from streamdq.keys import NamespaceKeys
 from streamdq.times.clock import wall_ms
 from streamdq_spark.events import EVENTS
-from streamdq_spark.live import CHECKPOINT, TABLE, Live, by_minute, follow, into_table
+from streamdq_spark.live import CHECKPOINT, TABLE, Live, _add, by_minute, follow, into_table
 from tests.children import child
 from tests.dumps import row_text, write_rows
 from tests.servers import Server
@@ -152,7 +154,26 @@ def test_what_comes_late_counts_within_the_watermark_and_not_after_it(source: So
     assert_is(read_live(tmp_path / "live"), first + within)
 
 
-@pytest.mark.parametrize("written", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_a_batch_that_is_in_the_table_changes_nothing(tmp_path: Path) -> None:
+    """As after a kill between its table and Spark's note that it is done."""
+    target = LocalFolder(tmp_path)
+    logs = [[done("t", MONDAY + n * 10_000 + i, id=f"{i}.{n}") for n in range(30) for i in range(n % 3 + part)]
+            for part in (1, 2)]  # fmt: skip
+
+    def batch(number: int) -> list[dict[str, Any]]:
+        log = [e for own in logs[: number + 1] for e in own]
+        return [{**row, "minute": EPOCH + timedelta(milliseconds=row["minute"])} for row in minutes(log)]
+
+    _add(target, batch(0), 0, 1000)
+    _add(target, batch(1), 1, 1000)
+    after = (tmp_path / TABLE).read_bytes()
+    assert _add(target, batch(1), 1, 1000).changed == []
+    assert (tmp_path / TABLE).read_bytes() == after
+    assert_is(read_live(tmp_path), [*logs[0], *logs[1]])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("written", [True, False])
 def test_a_batch_that_is_repeated_changes_nothing(source: Source, tmp_path: Path, *, written: bool) -> None:
     """What a kill leaves between its table, written or not, and Spark's note that it is done."""
     table = tmp_path / "live"

@@ -123,7 +123,8 @@ def test_letters_that_were_sent_back_are_counted_for_their_own_group_and_life() 
 
 def test_a_silence_of_years_has_no_hours() -> None:
     """As after a clock that began in 1970: hours are judged for 57 days after the last event, and then no more."""
-    log = [done("t", 5 * HOUR), *(done("t", MONDAY + n * HOUR, id=f"{n}") for n in range(30))]
+    old = [done("t", 5 * HOUR + n, id=f"old {n}") for n in range(5)]
+    log = [*old, *(done("t", MONDAY + n * HOUR, id=f"{n}") for n in range(30))]
     rows = answer(log, "anomalies")
     after_the_first = {n * HOUR for n in range(6, 58 * 24)}
     assert {row["hour"] for row in rows} == after_the_first | {MONDAY + n * HOUR for n in range(1, 29)}

@@ -56,7 +56,12 @@ def happened(row: dict[str, Any]) -> Happened:
     return Happened(**(row | ms))
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[pytest.mark.thorough] if name not in ("nulls", "one job") else []) for name in CASES
+    ],
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """A case's events, the folder of its dump and tables, and what the analysis said of it."""
     folder, rows = tmp_path_factory.mktemp("sparse"), CASES[request.param]

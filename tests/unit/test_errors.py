@@ -21,6 +21,7 @@ from streamdq.errors import (
     MissingExtra,
     NewerFormat,
     NotDurable,
+    ParentUnknown,
     Portable,
     ResultNotKept,
     ResultTooLarge,
@@ -28,6 +29,7 @@ from streamdq.errors import (
 )
 
 MADE: list[Portable] = [
+    ParentUnknown("t", "a"),
     JobExists("t", "a", ", and it is dead"), IdTaken("t", "a", 1_900_000_000_000), NotDurable("disk", "no reply", "a"),
     NewerFormat(3), BodyUnreadable("no key", "job a"), BodyDamaged("no key"), MissingExtra("zstandard", "zstd"),
     Retry("5s", "busy", at_least="1s", max_attempts=3), Retry(), Snooze("1h"), Bury("no such order"),

@@ -47,6 +47,7 @@ LIVES_IN_ONE_PROCESS = {
     "streamdq/worker/ends.py:EndSender.__init__": "the same",
     "streamdq/process/processes.py:Supervisor.__init__": "a command of its own, which forks nothing",
     "streamdq/process/signals.py:Stop.__init__": "reentrant, and asked by the main thread alone",
+    "spark/streamdq_spark/engines/spark.py:SparkAnswers.__init__": "of an analysis, which forks nothing",
     "spark/streamdq_spark/once.py:Once.__init__": "of an analysis, which forks nothing",
     "spark/streamdq_spark/side_by_side.py:_Pieces.__init__": "of an analysis, which forks nothing",
 }

@@ -215,6 +215,7 @@ def test_what_a_request_says_of_a_job_reaches_it() -> None:
     reported: dict[str, Any] = {
         "delay": 1, "ttr": 2, "retry": "3s", "url": "http://a", "expire": 4, "tz": "UTC", "quiet": "21:00-22:00",
         "version": 5, "unique_for": 6, "rate_of_id": "7/h", "at_most": 8, "key": "k", "unique_after": "finish",
+        "after": [{"topic": "t", "id": "p", "key": None}], "on_failure": "run",
     }  # fmt: skip
     assert {*reported, "at", "id"} == OF_JOB.keys() - {"window", *OF_CALL}
     assert JobIn(body={}, **reported).new_job("a") == NewJob({}, id="a", **reported)

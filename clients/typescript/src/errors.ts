@@ -69,6 +69,8 @@ export class NoSuchSchedule extends NotFound {}
 export class NoSuchResult extends NotFound {}
 /** Another job has the id. */
 export class JobExists extends ProblemError {}
+/** Nothing is known of a job that this one was to wait for: it has ended, or never was. Nothing was enqueued. */
+export class ParentUnknown extends ProblemError {}
 /** The job is running or dead. */
 export class JobBusy extends ProblemError {}
 /** The claim has ended: its TTR passed and the job was taken over, or it was ended in another way. */
@@ -102,6 +104,7 @@ export const CLASSES = {
   "no-schedule": NoSuchSchedule,
   "no-result": NoSuchResult,
   "job-exists": JobExists,
+  "parent-unknown": ParentUnknown,
   "job-busy": JobBusy,
   "stale-claim": StaleClaim,
   "job-aborted": JobAborted,

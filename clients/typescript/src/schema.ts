@@ -18,7 +18,7 @@ export interface paths {
         get: operations["get_job"];
         /**
          * Enqueue a job under an id
-         * @description Idempotent: repeated with the same content, it answers 200 with the existing job, as long as that has not ended. The same content means the same body, url, ttr, retry, expire and key, and the same delay or at. Other content is answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
+         * @description Idempotent: repeated with the same content, it answers 200 with the existing job, as long as that has not ended. The same content means the same body, url, ttr, retry, expire and key, and without after the same delay or at. Other content is answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
          */
         put: operations["put_job"];
         post?: never;
@@ -1020,7 +1020,7 @@ export interface components {
             line: number;
             /**
              * Problem
-             * @description `job-exists`, or `invalid-input`.
+             * @description `job-exists`, `parent-unknown`, or `invalid-input`.
              */
             problem: string;
             /** Detail */
@@ -1234,6 +1234,50 @@ export interface components {
             next: string | null;
         };
         /**
+         * DependenciesOut
+         * @description What a job waits for.
+         */
+        DependenciesOut: {
+            /** Total */
+            total: number;
+            /** Done */
+            done: number;
+            /** Failed */
+            failed: number;
+            /**
+             * On Failure
+             * @enum {string}
+             */
+            on_failure: "block" | "run" | "cancel";
+            /** Delay Ms */
+            delay_ms: number;
+            /**
+             * Blocked
+             * @description It can't start, because one of the others has failed.
+             */
+            blocked: boolean;
+            /**
+             * Jobs
+             * @description The first 500 of them.
+             */
+            jobs: components["schemas"]["DependencyOut"][];
+        };
+        /**
+         * DependencyOut
+         * @description A job that another one waits for.
+         */
+        DependencyOut: {
+            /** Topic */
+            topic: string;
+            /** Id */
+            id: string;
+            /**
+             * Outcome
+             * @description Null: it has not ended. Otherwise `done`, `dead`, `cancelled`, `replaced`, `expired`, `purged`, `archived`, `left` (its groups were removed) or `lost`.
+             */
+            outcome: string | null;
+        };
+        /**
          * EndedOut
          * @description The result of a claim that had already ended.
          * @example {
@@ -1246,10 +1290,10 @@ export interface components {
         };
         /**
          * Event
-         * @description What a row is about. The last four come from scripts that no worker calls.
+         * @description What a row is about. The last six come from scripts that no worker calls.
          * @enum {string}
          */
-        Event: "done" | "retry" | "dead" | "released" | "reclaimed" | "cancelled" | "expired" | "kicked";
+        Event: "done" | "retry" | "dead" | "released" | "reclaimed" | "cancelled" | "expired" | "kicked" | "blocked" | "unblocked";
         /**
          * FailIn
          * @description An attempt that failed.
@@ -1347,8 +1391,11 @@ export interface components {
              * @default 1
              */
             version?: number;
-            /** Due Ms */
-            due_ms: number;
+            /**
+             * Due Ms
+             * @description Null while it waits for other jobs.
+             */
+            due_ms: number | null;
             /** Created Ms */
             created_ms: number;
             /** Attempt */
@@ -1365,6 +1412,8 @@ export interface components {
             expire_ms: number | null;
             /** Key */
             key?: string | null;
+            /** @description Of a job that waits for others. */
+            waits_for?: components["schemas"]["DependenciesOut"] | null;
             /** Groups */
             groups: {
                 [key: string]: components["schemas"]["GroupProgressOut"];
@@ -1740,6 +1789,18 @@ export interface components {
              * @example merchant-7
              */
             key?: string | null;
+            /**
+             * After
+             * @description The jobs that it waits for: it is due `delay` after all of them are done.
+             */
+            after?: components["schemas"]["ParentIn"][] | null;
+            /**
+             * On Failure
+             * @description What to do if one of them fails: `block` it, `run` it once all have ended, or `cancel` it.
+             * @default block
+             * @enum {string}
+             */
+            on_failure?: "block" | "run" | "cancel";
         };
         /**
          * JobOut
@@ -1782,8 +1843,11 @@ export interface components {
              * @default 1
              */
             version?: number;
-            /** Due Ms */
-            due_ms: number;
+            /**
+             * Due Ms
+             * @description Null while it waits for other jobs.
+             */
+            due_ms: number | null;
             /** Created Ms */
             created_ms: number;
             /** Attempt */
@@ -1800,6 +1864,8 @@ export interface components {
             expire_ms: number | null;
             /** Key */
             key?: string | null;
+            /** @description Of a job that waits for others. */
+            waits_for?: components["schemas"]["DependenciesOut"] | null;
             /** Groups */
             groups: {
                 [key: string]: components["schemas"]["GroupProgressOut"];
@@ -1810,7 +1876,7 @@ export interface components {
          * @description The state of a job, for one group or as a whole (then that of the most active group).
          * @enum {string}
          */
-        JobState: "delayed" | "ready" | "running" | "dead" | "done" | "ended";
+        JobState: "waiting" | "delayed" | "ready" | "running" | "dead" | "done" | "ended";
         /**
          * KeyLoadOut
          * @description What a group has to do for one key.
@@ -1853,6 +1919,21 @@ export interface components {
             id: string;
             /** What */
             what: string;
+        };
+        /**
+         * ParentIn
+         * @description A job that another one waits for.
+         */
+        ParentIn: {
+            /** Topic */
+            topic: string;
+            /** Id */
+            id: string;
+            /**
+             * Key
+             * @description Its key, if it has one.
+             */
+            key?: string | null;
         };
         /**
          * ResultOut
@@ -2894,7 +2975,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description The id is taken; There are too many topics */
+            /** @description The id is taken; Nothing is known of a job that it is to wait for; There are too many topics */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3160,7 +3241,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description There are too many topics */
+            /** @description Nothing is known of a job that it is to wait for; There are too many topics */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -3871,7 +3952,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Jobs that some group, or `group`, has in this state. */
-                state?: ("delayed" | "ready" | "running" | "dead" | "done") | null;
+                state?: ("waiting" | "blocked" | "delayed" | "ready" | "running" | "dead" | "done") | null;
                 /** @description The consumer group that is meant. */
                 group?: string | null;
                 /** @description A time, `now`, or one counted from now: `10m`, `-1h`. */

@@ -61,7 +61,7 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def answers(self, work: Work, target: Folder) -> AbstractContextManager[Answers]: ...
+    def answers(self, work: Work) -> AbstractContextManager[Answers]: ...
 
 
 def pools_of(worked_on: Iterable[tuple[str, str | None, str]]) -> pa.Table:

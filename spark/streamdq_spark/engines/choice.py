@@ -45,9 +45,10 @@ def choose(
     if asked is Name.DUCKDB and master is not None:
         raise InvalidInput(f"--master {master} is for Spark: leave it out, or pass --engine spark")
     name, why = (asked, "as asked") if asked is not Name.AUTO else _of_itself(folders, events, master, memory)
-    package, extra = ("duckdb", "analytics") if name is Name.DUCKDB else ("pyspark", "spark")
-    if find_spec(package) is None:
-        raise MissingExtra(package, extra)
+    packages, extra = (("duckdb",), "analytics") if name is Name.DUCKDB else (("pyspark", "duckdb"), "spark")
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingExtra(package, extra)
     return name, why
 
 
@@ -58,8 +59,6 @@ def _of_itself(folders: tuple[Folder, ...], events: int, master: str | None, mem
         return Name.SPARK, "spark-submit has started it"
     if find_spec("pyspark") is None:
         return Name.DUCKDB, "PySpark is not installed"
-    if find_spec("duckdb") is None:
-        return Name.SPARK, "DuckDB is not installed"
     if distant := [folder.url for folder in folders if not isinstance(folder, LocalFolder)]:
         return Name.SPARK, f"{distant[0]} is not on this machine"
     gib = (machine_memory() if memory is None else memory) / _GIB

@@ -18,7 +18,7 @@ from streamdq.dump.local import LocalFolder
 from ..dump_files import GoodFile, read_file
 from ..errors import AnalysisError, BadDump
 from ..memory import heap
-from ..questions import FACTS, event_view, functions, needed, tables, views
+from ..questions import FACTS, Statement, declared, event_view, functions, needed, statement_of, tables
 from .base import Answers, Engine, Work, pools_of
 
 _TYPES = {
@@ -42,48 +42,76 @@ class DuckDB(Engine):
         """Whatever fsspec reaches, it reads."""
 
     @contextmanager
-    def answers(self, work: Work, target: Folder) -> Iterator[Answers]:  # noqa: ARG002 - Spark needs it
-        with TemporaryDirectory(prefix="streamdq-duckdb-") as spilled:
-            config: dict[str, str | bool | int | float | list[str]] = {
-                "temp_directory": spilled,
-                "preserve_insertion_order": "false",
-            }
-            if self._memory:
-                config["memory_limit"] = f"{heap(self._memory)}b"
-            with duckdb.connect(config=config) as database:
-                yield DuckAnswers(database, work)
+    def answers(self, work: Work) -> Iterator[Answers]:
+        with database(self._memory) as opened:
+            yield _OfEvents(opened, work)
+
+
+@contextmanager
+def database(memory: str | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
+    """An empty one, which is gone after the block."""
+    with TemporaryDirectory(prefix="streamdq-duckdb-") as spilled:
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "temp_directory": spilled,
+            "preserve_insertion_order": "false",
+        }
+        if memory:
+            config["memory_limit"] = f"{heap(memory)}b"
+        with duckdb.connect(config=config) as opened:
+            yield opened
 
 
 class DuckAnswers(Answers):
+    """Of what Python hands in, and of the views that it is given."""
+
     def __init__(self, database: duckdb.DuckDBPyConnection, work: Work) -> None:
         self._database, self._work = database, work
         self._made: set[str] = set()
-        with _plain_errors(work.dump.folder.url):
-            _prepare(database, work)
+        database.execute("SET TimeZone = 'UTC'")
+        for function in functions("duckdb", work.values):
+            database.execute(function)
+        _give(database, FACTS, work.known_facts)
+        _give(database, "waiting", work.waiting)
 
     def rows(self, name: str) -> pa.Table:
         """Raises: BadDump, AnalysisError."""
-        statement = tables().get(name) or views()[name]
-        columns = ", ".join(f'CAST("{own}" AS {_TYPES[kind]}) AS "{own}"' for own, kind in statement.columns.items())
+        statement = statement_of(name)
         with _plain_errors(name):
-            self._make(name)
+            for view in needed(name, there=self._made):
+                self._make(view, view.rendered(self._work.values))
             source = f"(\n{statement.rendered(self._work.values)}\n)" if name in tables() else name
-            return self._database.sql(f"SELECT {columns} FROM {source} AS answer").to_arrow_table()  # noqa: S608
+            return self._database.sql(declared(statement, source, _TYPES)).to_arrow_table()
 
-    def _make(self, name: str) -> None:
-        for view in needed(name):
-            if view.name not in self._made:
-                if "pools" in view.sources:
-                    _give(self._database, "pools", pools_of(self._database.sql("FROM worked_on").fetchall()))
-                self._database.execute(f"CREATE TEMP TABLE {view.name} AS {view.rendered(self._work.values)}")
-                self._made.add(view.name)
+    def give(self, view: Statement, rows: pa.Table) -> None:
+        """The rows of a view that were counted elsewhere."""
+        if view.name not in self._made:
+            with _plain_errors(view.name):
+                self._database.register(f"{view.name}_rows", rows)
+                self._make(view, f"SELECT * FROM {view.name}_rows")  # noqa: S608
+                self._database.unregister(f"{view.name}_rows")
+
+    def _make(self, view: Statement, query: str) -> None:
+        if "pools" in view.sources and "pools" not in self._made:
+            _give(self._database, "pools", pools_of(self._database.sql("FROM worked_on").fetchall()))
+            self._made.add("pools")
+        self._database.execute(f"CREATE TEMP TABLE {view.name} AS {view.with_known(query)}")
+        self._made.add(view.name)
 
 
-def _prepare(database: duckdb.DuckDBPyConnection, work: Work) -> None:
-    """Defines the functions, and gives what is read."""
-    database.execute("SET TimeZone = 'UTC'")
-    for function in functions("duckdb", work.values):
-        database.execute(function)
+class _OfEvents(DuckAnswers):
+    """And of the events."""
+
+    def __init__(self, database: duckdb.DuckDBPyConnection, work: Work) -> None:
+        with _plain_errors(work.dump.folder.url):
+            super().__init__(database, work)
+            try:
+                _read_events(database, work)
+            except duckdb.Error:
+                _rows_of(work.dump.folder, work.all_files)  # says which file is damaged, which DuckDB does not
+                raise
+
+
+def _read_events(database: duckdb.DuckDBPyConnection, work: Work) -> None:
     if held := work.events < MANY_EVENTS:
         query = event_view(_source(database, "all_rows", work, work.all_files), work.columns, work.values)
         database.execute(f"CREATE TEMP TABLE all_events AS {query}")
@@ -94,8 +122,6 @@ def _prepare(database: duckdb.DuckDBPyConnection, work: Work) -> None:
         else:
             query = event_view(_source(database, f"{name}_rows", work, files), work.columns, work.values)
         database.execute(f"CREATE TEMP VIEW {name} AS {query}")
-    _give(database, FACTS, work.known_facts)
-    _give(database, "waiting", work.waiting)
 
 
 def _source(database: duckdb.DuckDBPyConnection, name: str, work: Work, files: Sequence[GoodFile]) -> str:

@@ -2,7 +2,7 @@
 
 A file begins with its header: what it answers, what a row is, the columns with their types, and, after ``Day:``, the
 column by whose UTC day rows are replaced; rows of tables without one belong to the whole time. Files in `views` are
-intermediate results that several tables need: each is computed once. A view whose header has ``Kept by day.`` tells of
+intermediate results: each is computed once if several tables need it. A view whose header has ``Kept by day.`` tells of
 each day by that day's events alone: its rows of days that an earlier run has counted come from the fact table
 (facts.py). `functions.sql` holds what both call, and
 `functions.ENGINE.sql` what the engines name differently. Parameters are named, as :slo_ms; Python fills them in.
@@ -11,7 +11,7 @@ each day by that day's events alone: its rows of days that an earlier run has co
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -56,13 +56,16 @@ class Statement:
     kept: bool = False
 
     def rendered(self, values: Mapping[str, Value]) -> str:
-        """With its parameters as literals; of a kept view, with what is known."""
-        text = _rendered(self.text, values)
+        """With its parameters as literals."""
+        return _rendered(self.text, values)
+
+    def with_known(self, query: str) -> str:
+        """What the query finds, and of a kept view what is known as well."""
         if not self.kept:
-            return text
+            return query
         columns = ", ".join(f'"{name}"' for name in self.columns)
         known = f"SELECT {columns} FROM {FACTS} WHERE fact = '{self.name}'"  # noqa: S608
-        return f"{known}\nUNION ALL\nSELECT {columns} FROM (\n{text}\n) AS counted"
+        return f"{known}\nUNION ALL\nSELECT {columns} FROM (\n{query}\n) AS counted"
 
 
 @cache
@@ -112,22 +115,54 @@ def functions(engine: str, values: Mapping[str, Value]) -> Iterator[str]:
             yield f"CREATE OR REPLACE TEMPORARY FUNCTION {name}({given}) RETURNS {kind} RETURN {body}"
 
 
-def needed(*names: str) -> list[Statement]:
-    """The views that these tables or views are made of, each after those that it reads itself."""
+def needed(*names: str, there: Collection[str] = ()) -> list[Statement]:
+    """The views that these tables or views are made of, each after those that it reads itself. `there`: views that
+    need not be made any more.
+    """
     found: dict[str, Statement] = {}
 
     def add(name: str) -> None:
-        statement = tables().get(name) or views()[name]
+        statement = statement_of(name)
         for source in statement.sources:
             made_of = "worked_on" if source == "pools" else source
-            if made_of in views() and made_of not in found:
+            if made_of in views() and made_of not in found and made_of not in there:
                 add(made_of)
         if name in views():
             found[name] = statement
 
     for name in names:
-        add(name)
+        if name not in there:
+            add(name)
     return list(found.values())
+
+
+def statement_of(name: str) -> Statement:
+    """The table or view of this name."""
+    return tables().get(name) or views()[name]
+
+
+def declared(statement: Statement, source: str, types: Mapping[str, str]) -> str:
+    """The query of its columns, with their types, from where it is. `types`: an engine's names of them."""
+    columns = ", ".join(f'CAST("{name}" AS {types[kind]}) AS "{name}"' for name, kind in statement.columns.items())
+    return f"SELECT {columns} FROM {source} AS answer"  # noqa: S608
+
+
+@cache
+def of_facts(name: str) -> bool:
+    """Whether this table or view is made of the fact table, or of what Python hands in, and not of events."""
+    sources = set(statement_of(name).sources)
+    made_of = {source for source in sources if source in views()}
+    return not sources & set(READ) and (bool(sources & set(GIVEN)) or any(s in kept() or of_facts(s) for s in made_of))
+
+
+def counted(*names: str) -> list[Statement]:
+    """Of the views that these tables or views are made of, those that are counted from events, and read by views and
+    tables that are not.
+    """
+    of_events = {name for name in views() if not of_facts(name)}
+    readers = [*(statement_of(name) for name in names if of_facts(name)), *needed(*names, there=of_events)]
+    found = {source for reader in readers for source in reader.sources} | {name for name in names if name in kept()}
+    return [views()[name] for name in sorted(found & of_events)]
 
 
 def _rendered(text: str, values: Mapping[str, Value]) -> str:

@@ -1,6 +1,7 @@
 -- anomalies: which hours were unusual?
 -- One row for each topic, complete hour and measure. An hour without events counts as 0. A topic counts from the hour after its
--- first event in the 57 days before the hour's day. Day: hour.
+-- first event in the 57 days before the hour's day, if it had at least 24 attempts on one of these days or this one, or
+-- 5 in an hour. Day: hour.
 --
 --   topic     text
 --   hour      time

@@ -12,7 +12,7 @@
 WITH days AS (
     SELECT topic, "group", day, count(*) AS attempts FROM asked WHERE is_attempt GROUP BY topic, "group", day
 ), failures AS (
-    SELECT topic, "group", error, day, count(*) AS failed, count(DISTINCT host) AS hosts
+    SELECT topic, "group", error, day, count(*) AS failed, count(DISTINCT host_of(consumer)) AS hosts
     FROM asked
     WHERE has_failed AND error IS NOT NULL
     GROUP BY topic, "group", error, day

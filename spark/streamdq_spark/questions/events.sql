@@ -21,7 +21,6 @@
 --   day           integer
 --   is_attempt    flag
 --   has_failed    flag
---   host          text
 --   late_ms       integer
 --   ran_ms        integer
 --   entry_ms      number
@@ -31,11 +30,10 @@ SELECT topic, id, "group", event, consumer, attempt, step, error, reason, key, b
     CAST(floor(finished / 86400000e0) AS BIGINT) AS day,
     event IN ('done', 'retry', 'dead') AS is_attempt,  -- one that ended by itself
     event IN ('retry', 'dead') AS has_failed,
-    host_of(consumer) AS host,
     CASE WHEN event IN ('done', 'retry', 'dead') THEN started - due END AS late_ms,
     CASE WHEN started <= finished THEN finished - started END AS ran_ms,
-    CAST(split_part(entry, '-', 1) AS DECIMAL(20, 0)) AS entry_ms,  -- the order in a shard, though clocks be set back
-    CAST(split_part(entry, '-', 2) AS DECIMAL(20, 0)) AS entry_number
+    CAST(split_part(entry, '-', 1) AS BIGINT) AS entry_ms,  -- the order in a shard, though clocks be set back
+    CAST(split_part(entry, '-', 2) AS BIGINT) AS entry_number
 FROM (
     SELECT topic, id, "group", event, consumer, attempt, step, error, reason, key, body_bytes, entry,
         ms_of(created) AS created, ms_of(due) AS due, ms_of(moved) AS moved, ms_of(started) AS started,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +11,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...config import MAX_BATCH
-from ...errors import BodyStorageUnavailable, DurabilityUnsupported, InvalidInput, NotDurable, ServerError
+from ...errors import (
+    BodyStorageUnavailable,
+    DurabilityUnsupported,
+    InvalidInput,
+    NotDurable,
+    ParentUnknown,
+    ServerError,
+)
 from ...job.job import check_topic
 from ...job.uniqueness import OnConflict
 from ...link.session import Op
@@ -128,17 +135,33 @@ class Loader:
             self.result.problems.append(line)
 
     async def _send(self) -> None:
-        if not self._batch:
-            return
-        jobs = [line.job for line in self._batch]
+        """Those that wait for others are sent one by one, after the rest, which they may wait for: each of them may be
+        refused.
+        """
+        plain = [line for line in self._batch if line.job.waits is None]
+        if plain:
+            await self._put(plain)
+        for line in self._batch:
+            if line.job.waits is not None:
+                await self._put_after(line)
+        self._batch, self._bytes = [], 0
+
+    async def _put_after(self, line: _Line) -> None:
+        try:
+            await self._put([line])
+        except (ParentUnknown, InvalidInput) as error:
+            self.result.invalid += 1
+            self._tell(BulkLine(line=line.number, problem=kind_of(error), detail=str(error)[:300], id=line.job.id))
+
+    async def _put(self, lines: Sequence[_Line]) -> None:
+        jobs = [line.job for line in lines]
         reply = await self._do(put(self._store, self._topic, jobs, self._on_conflict, self._durable))
-        existing = [self._batch[i] for i in reply.existing]
-        self.result.created += len(self._batch) - len(existing)
+        existing = [lines[i] for i in reply.existing]
+        self.result.created += len(lines) - len(existing)
         self.result.existing += len(existing)
         for line in existing:
             title = KINDS["job-exists"][1]
             self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.job.id))
-        self._batch, self._bytes = [], 0
 
 
 class Stopped(Exception):

@@ -100,9 +100,12 @@ def _put(
 
 def _is_same(there: Job, new: NewJob, limit: int) -> bool:
     """Whether the existing job comes from the same request. Its due time is compared as requested, counted from the
-    job's creation; so a rescheduled job counts as another one.
+    job's creation; so a rescheduled job counts as another one. The others that it waits for decide on a due time of its
+    own, so it is not compared.
     """
     asked = encode(new, limit).job(there.topic, there.created_ms)
+    if new.after is not None:
+        asked.due_ms = there.due_ms
     if any(
         getattr(there, name) != getattr(asked, name)
         for name in ("due_ms", "ttr_ms", "retry", "url", "expire_ms", "key")
@@ -116,7 +119,7 @@ def _is_same(there: Job, new: NewJob, limit: int) -> bool:
 
 @operation(
     router, "PUT", _JOB, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201,
-    problems=["job-exists", "too-many-topics", "storage-unavailable", *_DURABILITY],
+    problems=["job-exists", "parent-unknown", "too-many-topics", "storage-unavailable", *_DURABILITY],
     responses={
         201: created("The job is in.", JobOut),
         200: {"description": "It was in already: put by the same request before, or kept.", "model": JobOut},
@@ -133,8 +136,8 @@ async def put_job(
     """Enqueue a job under an id.
 
     Idempotent: repeated with the same content, it answers 200 with the existing job, as long as that has not ended. The
-    same content means the same body, url, ttr, retry, expire and key, and the same delay or at. Other content is
-    answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
+    same content means the same body, url, ttr, retry, expire and key, and without after the same delay or at. Other
+    content is answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
     """
     backend, new = backend_of(request), job.new_job(id)
     store = await backend.store()
@@ -153,7 +156,7 @@ async def put_job(
 
 @operation(
     router, "POST", _JOBS, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201,
-    problems=["too-many-topics", "storage-unavailable", *_DURABILITY],
+    problems=["parent-unknown", "too-many-topics", "storage-unavailable", *_DURABILITY],
     responses={201: created("The job is in.", JobOut)},
 )  # fmt: skip
 async def post_job(request: Request, topic: TopicPath, job: JobIn, durable: DurableIn = None) -> Response:

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ...errors import InvalidInput
+from ...job.after import NEVER_MS
 from ...job.job import JobState
 from ...keys import ShardKeys
 from ...link.session import Op
@@ -40,6 +41,7 @@ class ListedJob:
     deadline_ms: int | None = None
     reason: str | None = None
     error: str | None = None
+    waits: bool = False  # for other jobs: it has no due time yet
     shown: str = ""  # of a dead letter: its shard, and which delivery it is
 
 
@@ -106,7 +108,7 @@ def _delayed(store: RedisStore, shards: Sequence[ShardKeys], cursor: str) -> Op[
     )
     lines = []
     for (_, member, due_ms), progress in zip(found, known, strict=True):
-        line = ListedJob(member.id, due_ms, member.group)
+        line = ListedJob(member.id, due_ms, member.group, waits=due_ms == NEVER_MS)
         if member.group and progress:
             line.attempt, line.error = progress.attempt, progress.error or None
         lines.append(line)

@@ -183,10 +183,11 @@ def _suspects(store: RedisStore, shard: ShardKeys) -> Op[tuple[set[_Suspect], di
     suspects: set[_Suspect] = set()
     cursor = b"0"
     while True:
-        cursor, page, keys = yield from store.scripts.audit_jobs(shard, cursor, most)
+        cursor, page, keys, lost = yield from store.scripts.audit_jobs(shard, cursor, most)
         for id, group, entry in page:
             in_streams.setdefault(shard.ready_of(group) if group else shard.ready, {})[entry] = id
         suspects |= {_Suspect(id, "is in a shard where no call looks for it") for id in _elsewhere(store, shard, keys)}
+        suspects |= {_Suspect(id, "waits for other jobs, and nothing tells for which") for id in lost}
         if cursor == b"0":
             break
     suspects |= yield from _without_record(store, shard)

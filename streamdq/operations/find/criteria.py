@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from ...errors import InvalidInput
 from ...job.job import JobState, check_group, check_id, check_key
@@ -19,7 +19,11 @@ from .conditions import Condition, Where, conditions_in
 Bound = Moment | str | timedelta
 """A moment; or, as a timedelta or a text such as "10m" or "-1h", one counted from now."""
 
-FINDABLE = (JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD, JobState.DONE)
+BLOCKED = "blocked"
+"""Of the jobs that wait for others: those that can't start, because one of the others has failed."""
+FINDABLE = (
+    JobState.WAITING, BLOCKED, JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD, JobState.DONE,
+)  # fmt: skip
 NEVER_MS = 10**15
 _RELATIVE = re.compile(r"([+-]?)(\d.*[a-z])")
 
@@ -40,7 +44,7 @@ class Time(NamedTuple):
 class Criteria:
     """What a search looks for. ``due``: from and until, in ms since 1970 or relative to now."""
 
-    state: JobState | None = None
+    state: JobState | Literal["blocked"] | None = None
     due: tuple[Time, Time] | None = None
     group: str | None = None
     key: str | None = None
@@ -49,8 +53,8 @@ class Criteria:
 
     @property
     def by_due(self) -> bool:
-        """Whether the jobs can be read from the buckets, by due time."""
-        return self.state is JobState.DELAYED and self.due is not None
+        """Whether the jobs can be read from the buckets, by due time. Those that wait for others are at their end."""
+        return self.state is JobState.WAITING or (self.state is JobState.DELAYED and self.due is not None)
 
     @cached_property
     def of_body(self) -> tuple[Condition, ...]:
@@ -96,6 +100,8 @@ def criteria_of(
     Raises:
         InvalidInput
     """
+    if due is not None and state in (JobState.WAITING, BLOCKED):
+        raise InvalidInput(f"due: jobs that are {state} have no due time yet; leave it out")
     return Criteria(
         _state(state),
         _times(due),
@@ -106,9 +112,9 @@ def criteria_of(
     )
 
 
-def _state(state: JobState | str | None) -> JobState | None:
-    if state is None:
-        return None
+def _state(state: JobState | str | None) -> JobState | Literal["blocked"] | None:
+    if state is None or state == BLOCKED:
+        return state  # type: ignore[return-value]
     if state not in FINDABLE:
         raise InvalidInput(f"state: {str(state)[:80]!r} is not one of {', '.join(FINDABLE)}")
     return JobState(state)

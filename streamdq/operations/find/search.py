@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ...config import TopicSettings
 from ...errors import InvalidInput
+from ...job.after import NEVER_MS as WAITING_MS
 from ...job.job import Job, JobState, check_topic
 from ...keys import ShardKeys, candidate_shards
 from ...link.session import Op
@@ -23,7 +24,7 @@ from ...store.jobs import ordered
 from ...store.redis_store import RedisStore
 from ...store.replies import Match
 from ..known import known_group
-from .criteria import NEVER_MS, Criteria
+from .criteria import BLOCKED, NEVER_MS, Criteria
 from .sieve import Sieve
 
 _PAGE = 250
@@ -45,7 +46,9 @@ class Progress(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """What the walk goes through. ``zset``: a bucket, or a group's dead letters; "" = all jobs of the shard."""
+    """What the walk goes through. ``zset``: a bucket, a group's dead letters, or the jobs that are blocked; "" = all
+    jobs of the shard.
+    """
 
     shard: ShardKeys
     zset: str
@@ -204,6 +207,8 @@ class Search:
         if wanted.due is not None:
             now_ms = yield from namespace.now_ms(self.store.session)
             self._due = wanted.due[0].at(now_ms, 0), wanted.due[1].at(now_ms, NEVER_MS)
+        if wanted.state is JobState.WAITING:
+            self._due = WAITING_MS, NEVER_MS
         shards = self._shards(settings)
         yield from self._look_at_keys(shards, settings)
         groups = settings.group_names if wanted.group is None else (wanted.group,)
@@ -251,6 +256,8 @@ class Search:
     def _sources_in(self, shard: ShardKeys, groups: Sequence[str]) -> list[_Source]:
         if self._by_due:
             return [_Source(shard, shard.bucket, self.criteria.group or "")]
+        if self.criteria.state == BLOCKED:
+            return [_Source(shard, shard.blocked, self.criteria.group or "")]
         if self.criteria.state is JobState.DEAD:
             return [_Source(shard, shard.dead_of(group), group) for group in groups]
         return [_Source(shard, "", self.criteria.group or "")]

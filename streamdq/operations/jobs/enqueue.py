@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from ...config import MAX_BATCH
 from ...errors import IdTaken, InvalidInput, JobExists, NotDurable, StreamdqError
+from ...job.after import NEVER_MS, After, OnFailure
 from ...job.durability import check_level
 from ...job.job import Decoder, Job, JobState, NewJob, check_topic
 from ...job.retry import RetryInput
@@ -22,7 +23,7 @@ from ...times.durations import Duration, Moment
 from .batcher import clone_exception
 from .get import get, job_of
 from .large_bodies import put_away, take_back
-from .send import send_to_shards
+from .send import Sent, send_to_shards
 
 NO_BODY: Any = {}
 
@@ -37,6 +38,7 @@ class EnqueueReply(NamedTuple):
     kept: Mapping[int, Job] = {}  # those of ``existing`` that were looked up, as they are now
     unseen: Exception | None = None  # why those of ``existing`` could not be looked up
     skips_bucket: Mapping[int, int] = {}  # those that are ready if due at the time of the call, by Redis's clock
+    due_ms: Mapping[int, int] = {}  # of those that had to wait for others which had all ended; 0: it was cancelled
 
     def of(self, index: int) -> EnqueueReply:
         """What became of one of them."""
@@ -44,11 +46,12 @@ class EnqueueReply(NamedTuple):
         kept = {0: self.kept[index]} if index in self.kept else {}
         skips_bucket = {0: self.skips_bucket[index]} if index in self.skips_bucket else {}
         existing = [0] if index in self.existing else []
-        return EnqueueReply(self.now_ms, taken, existing, self.decoder, kept, self.unseen, skips_bucket)
+        due_ms = {0: self.due_ms[index]} if index in self.due_ms else {}
+        return EnqueueReply(self.now_ms, taken, existing, self.decoder, kept, self.unseen, skips_bucket, due_ms)
 
     def with_kept(self, kept: Mapping[int, Job], unseen: Exception | None = None) -> EnqueueReply:
         """The same, after those that have the ids were looked up."""
-        return EnqueueReply(self.now_ms, self.taken, self.existing, self.decoder, kept, unseen, self.skips_bucket)
+        return self._replace(kept=kept, unseen=unseen)
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
         """The job that has the id now, or had it last: then its body is None and its state ``ended``."""
@@ -57,6 +60,8 @@ class EnqueueReply(NamedTuple):
         record = self.taken.get(index)
         if record is None:
             new = given.job(topic, self.now_ms, self.decoder)
+            if given.waits is not None:
+                return _waiting(new, self.due_ms.get(index))
             if new.due_ms <= self.skips_bucket.get(index, -1):
                 new.state = JobState.READY
             return new
@@ -64,6 +69,13 @@ class EnqueueReply(NamedTuple):
         if ended_until_ms(record) is not None:
             job.state = JobState.ENDED
         return job
+
+
+def _waiting(job: Job, due_ms: int | None) -> Job:
+    """A new job that waits for others. ``due_ms``: as these have all ended."""
+    job.due_ms = due_ms or NEVER_MS
+    job.state = JobState.WAITING if due_ms is None else JobState.DELAYED if due_ms else JobState.ENDED
+    return job
 
 
 def enqueue(
@@ -87,6 +99,8 @@ def enqueue(
     at_most: Duration | None = None,
     key: str | None = None,
     unique_after: UniqueAfter = "enqueue",
+    after: After | None = None,
+    on_failure: OnFailure = "block",
     on_conflict: OnConflict = "reject",
     durable: str | None = None,
 ) -> Op[Job]:
@@ -117,12 +131,18 @@ def enqueue(
     ``key``: what the job belongs to, such as a customer. Jobs with the same key are in the same shard, and an id is
     taken or free in that shard alone. So give a job with an id of your own the same key each time.
 
+    ``after``: a job, ``(topic, id)``, or any number of these: the new job is due ``delay`` after all of them are done.
+    ``on_failure``: what to do if one of them is dead, cancelled, expired or lost instead. With "block", the new job
+    keeps waiting; a kick of the dead one lets it go on. With "run", it starts once all have ended. With "cancel", it is
+    cancelled. docs/flows.md has more.
+
     ``durable``: where the job must be before this returns: in the server's "memory", on its "disk" (the append-only
     file), or also in the memory of "replicas:N". None: as the topic or this process is configured.
 
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
         JobExists: the id is taken; with "replace" or "postpone", by a job that is running or dead.
+        ParentUnknown: nothing is known of a job in ``after``; nothing was written.
         IdTaken (a JobExists): by a job that has ended; until when, as ``unique_for`` or ``rate_of_id`` says.
         NotDurable: that was not confirmed in time; the job is in Redis. Repeat the call with the error's id and "keep".
         DurabilityUnsupported: this Redis can't confirm it; nothing was written.
@@ -130,7 +150,7 @@ def enqueue(
     """
     new = NewJob(
         body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most, key,
-        unique_after,
+        unique_after, after, on_failure,
     )  # fmt: skip
     call = yield from _prepared(store, topic, new, on_conflict, durable)
     (reply,) = yield from call.put([call])
@@ -180,10 +200,13 @@ class EnqueueCall(NamedTuple):
     durable: str | None
 
     @property
-    def kind(self) -> tuple[str, int, OnConflict, str | None, bool]:
+    def kind(self) -> tuple[str, int, OnConflict, str | None, bool, str]:
         """Those with the same can go together."""
+        job = self.encoded
+        # One that waits for others goes alone: it is refused if nothing is known of these.
+        alone = job.nonce if job.waits is not None else ""
         # Those with a rule of their own go by themselves: else they might overtake others with the same id.
-        return self.topic, self.shard, self.on_conflict, self.durable, self.encoded.rule != ""
+        return self.topic, self.shard, self.on_conflict, self.durable, job.rule != "", alone
 
     def put(self, calls: Sequence[EnqueueCall]) -> Op[list[EnqueueReply]]:
         """Sends these calls, of which it is one."""
@@ -275,10 +298,45 @@ def _put(
     again: bool = False,
 ) -> Op[EnqueueReply]:
     """``again``: they were sent before."""
+    if any(job.waits is not None for job in jobs):
+        return (yield from _put_with_waits(store, topic, jobs, on_conflict, durable))
     sent = yield from send_to_shards(store, topic, jobs, on_conflict, durable, again)
     existing = _of_others(sent.taken, jobs)
     recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
     return EnqueueReply(sent.now_ms, sent.taken, existing, store.session.bodies, skips_bucket=sent.skips_bucket)
+
+
+def _put_with_waits(
+    store: RedisStore, topic: str, jobs: Sequence[Encoded], on_conflict: OnConflict, durable: str | None
+) -> Op[EnqueueReply]:
+    """Some of them wait for others. These are put in one by one, after the rest, which they may wait for."""
+    from .after import put_after  # which most programs don't need
+
+    waiting = [i for i, job in enumerate(jobs) if job.waits is not None]
+    sent = yield from _put_plain(store, topic, jobs, on_conflict, durable)
+    now_ms, taken, due_ms = sent.now_ms, dict(sent.taken), dict[int, int]()
+    for i in waiting:
+        done = yield from put_after(store, topic, jobs[i], on_conflict, durable)
+        now_ms = done.now_ms or now_ms
+        if done.taken is not None:
+            taken[i] = done.taken
+        elif done.due_ms is not None or done.cancelled:
+            due_ms[i] = done.due_ms or 0
+    existing = _of_others(taken, jobs)
+    recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
+    return EnqueueReply(now_ms, taken, existing, store.session.bodies, skips_bucket=sent.skips_bucket, due_ms=due_ms)
+
+
+def _put_plain(
+    store: RedisStore, topic: str, jobs: Sequence[Encoded], on_conflict: OnConflict, durable: str | None
+) -> Op[Sent]:
+    """Enqueues those of them that wait for no others."""
+    plain = [i for i, job in enumerate(jobs) if job.waits is None]
+    if not plain:
+        return Sent(0, {}, {})
+    sent = yield from send_to_shards(store, topic, [jobs[i] for i in plain], on_conflict, durable)
+    taken = {plain[i]: record for i, record in sent.taken.items()}
+    return Sent(sent.now_ms, taken, {plain[i]: at for i, at in sent.skips_bucket.items()})
 
 
 def _put_one(
@@ -288,7 +346,7 @@ def _put_one(
     longer to find out than the call itself.
     """
     settings, bodies = store.topics.cached(topic), store.session.bodies
-    plain = job.rule == "" and job.key is None and on_conflict in ("reject", "keep") and bodies.offload is None
+    plain = job.is_plain and on_conflict in ("reject", "keep") and bodies.offload is None
     if settings is None or settings.former or not plain:
         return (yield from put(store, topic, [job], on_conflict, durable))
     shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards))

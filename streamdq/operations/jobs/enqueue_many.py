@@ -13,6 +13,7 @@ from ...job.durability import check_level
 from ...job.job import NewJob, check_topic
 from ...job.uniqueness import OnConflict, check_conflict
 from ...link.session import Op
+from ...options import meant
 from ...store.jobs.records import Encoded, encode
 from ...store.redis_store import RedisStore
 from .enqueue import put, resolve_due
@@ -42,6 +43,8 @@ def enqueue_many(
 
     Raises:
         InvalidInput: a job is invalid; the batches before it were enqueued, no job of its own batch was.
+        ParentUnknown: nothing is known of a job that one of them is to wait for. Those before it were enqueued, and
+            those of its batch that wait for none.
         NotDurable: a batch was not confirmed in time; those before it were. If all jobs have ids, repeat the call.
     """
     topic = check_topic(topic)
@@ -76,7 +79,8 @@ def _new_job(fields: object) -> NewJob:
         raise InvalidInput(f"job: {what} is neither a NewJob nor a dict such as {{'body': 7}}")
     known = NewJob.__dataclass_fields__
     if unknown := [name for name in fields if name not in known]:
-        raise InvalidInput(f"job: there is no field {unknown[0]!r}; fields are {', '.join(known)}")
+        hint = meant(str(unknown[0]), known) or f"; fields are {', '.join(known)}"
+        raise InvalidInput(f"job: there is no field {unknown[0]!r}{hint}")
     try:
         return NewJob(**fields)
     except TypeError:  # the one field without a default

@@ -7,10 +7,11 @@ from typing import TypeVar
 
 from ...config import TopicSettings
 from ...errors import UnknownTopic
+from ...job.after import NEVER_MS, PER_FIELD, Dependencies
 from ...job.job import Decoder, GroupProgress, Job, JobState, check_id, check_key, check_topic
 from ...keys import ShardKeys, candidate_shards
 from ...link.session import Op
-from ...store.jobs import lookup
+from ...store.jobs import linked, lookup
 from ...store.jobs.progress import Phase
 from ...store.jobs.records import job_in
 from ...store.redis_store import RedisStore
@@ -20,21 +21,49 @@ from .large_bodies import fetched
 
 T = TypeVar("T")
 REPAIRS = 5
-_ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DEAD, JobState.DONE)
+_ACTIVE_FIRST = (
+    JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.WAITING, JobState.DEAD, JobState.DONE,
+)  # fmt: skip
 
 
 def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Job | None]:
     """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: the
-    job's, if it has one; then only the key's shard is read.
+    job's, if it has one; then only the key's shard is read. If it waits for others, ``waits_for`` has
+    the first 500 of them.
     """
+    asked: list[ShardKeys] = []
+
+    def script(k: ShardKeys, settings: TopicSettings, _: str) -> Op[FoundJob | None]:
+        asked.append(k)
+        return store.scripts.get(k, id, settings)
+
     try:
-        found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings), key)
+        found = yield from ask(store, topic, id, script, key)
     except UnknownTopic:
         return None
     job = job_of(topic, id, found, store.session.bodies)
     if job is not None:
         yield from fetched([job])
+        if job.state is JobState.WAITING:
+            job.waits_for = yield from linked.dependencies(store.session, asked[-1], id, found.record, PER_FIELD)
     return job
+
+
+def dependencies(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Dependencies | None]:
+    """What the job waits for, or waited for before it started, with how each of these has ended: all of them. None: it
+    waited for none, or has ended. ``key``: as for ``get``.
+    """
+    asked: list[ShardKeys] = []
+
+    def script(k: ShardKeys, settings: TopicSettings, _: str) -> Op[FoundJob | None]:
+        asked.append(k)
+        return store.scripts.get(k, id, settings)
+
+    try:
+        found = yield from ask(store, topic, id, script, key)
+    except UnknownTopic:
+        return None
+    return (yield from linked.dependencies(store.session, asked[-1], id, found.record, None)) if found.record else None
 
 
 def ask(
@@ -135,10 +164,17 @@ def led(job: Job, groups: dict[str, GroupProgress]) -> Job:
     return job
 
 
+def _where(delayed: bool, due_ms: int) -> JobState:
+    if due_ms == NEVER_MS:
+        return JobState.WAITING
+    return JobState.DELAYED if delayed else JobState.READY
+
+
 def _progress(found: FoundProgress, job: Job, delayed: bool) -> GroupProgress:
     group, p, waits = found
     if p is None:
-        return GroupProgress(group, JobState.DELAYED if delayed else JobState.READY, due_ms=job.due_ms)
+        where = _where(delayed, job.due_ms)
+        return GroupProgress(group, where, due_ms=job.due_ms)
     counts = (p.attempt, p.step, p.crashes, p.snoozed)
     if p.phase is Phase.RUNNING:
         return GroupProgress(
@@ -147,8 +183,8 @@ def _progress(found: FoundProgress, job: Job, delayed: bool) -> GroupProgress:
             progress=p.report,
         )  # fmt: skip
     if p.phase is Phase.WAITING:
-        where = JobState.DELAYED if waits else JobState.READY
         due_ms = job.due_ms if p.due_ms is None else p.due_ms
+        where = _where(waits, due_ms)
         return GroupProgress(group, where, *counts, due_ms=due_ms, error=p.error or None, own=True)
     if p.phase is Phase.DEAD:
         return GroupProgress(group, JobState.DEAD, *counts, reason=p.reason, error=p.error)

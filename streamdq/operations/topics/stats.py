@@ -53,6 +53,8 @@ class TopicStats:
 
     enqueued: int = 0
     jobs: int = 0  # in the pool now, dead ones included
+    waiting: int = 0  # of these: those that wait for other jobs; they count as delayed in each group
+    blocked: int = 0  # of the waiting ones: those that can't start, as another job has failed
     next_due_ms: int | None = None
     overdue_ms: int = 0  # how long the head of the bucket has been due
     paused: bool = False
@@ -180,6 +182,8 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
     """Adds one shard's figures to its topic's."""
     topic.enqueued += shard.counts.of_shard(ShardCounter.ENQUEUED)
     topic.jobs += shard.jobs
+    topic.waiting += shard.counts.of_shard(ShardCounter.WAITING_FOR_JOBS)
+    topic.blocked += shard.links.blocked
     topic.paused = topic.paused or shard.paused
     if shard.first_due_ms >= 0:
         topic.next_due_ms = min(topic.next_due_ms or shard.first_due_ms, shard.first_due_ms)

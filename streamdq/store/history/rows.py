@@ -25,7 +25,7 @@ FIELDS = (
 
 
 class Event(StrEnum):
-    """What a row is about. The last four come from scripts that no worker calls."""
+    """What a row is about. The last six come from scripts that no worker calls."""
 
     DONE = "done"
     RETRY = "retry"
@@ -35,6 +35,8 @@ class Event(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"
     KICKED = "kicked"
+    BLOCKED = "blocked"  # it waits for other jobs, of which one has failed
+    UNBLOCKED = "unblocked"  # those that it waited for have ended
 
 
 class ColumnType(StrEnum):

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from ...codec.bodies import Seal
 from ...codec.envelope import Envelope, as_text, check_version, from_text
 from ...errors import InvalidInput
+from ...job.after import NEVER_MS, Waits, check_on_failure, parents_of
 from ...job.body import encode_body
 from ...job.job import ENCODED, Decoder, Job, NewJob, check_id, check_key, check_ttr, check_url
 from ...job.retry import RetrySchedule
@@ -38,6 +39,12 @@ class Encoded(NamedTuple):
     )
     key: str | None = None
     has_new_id: bool = False  # which nobody but this call can have used
+    waits: Waits | None = None  # for these; then ``when`` is not used
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its id alone decides where it goes, and whether it is taken; and it waits for nothing."""
+        return self.rule == "" and self.key is None and self.waits is None
 
     @property
     def has_rate(self) -> bool:
@@ -105,14 +112,32 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
         retry = RetrySchedule.of(new.retry).encode()
     if new.window is not None:
         raise InvalidInput("window: only enqueue and enqueue_many look for the best moment")
-    when = encode_when(new.delay, new.at, new.tz, new.quiet)
+    waits = waits_of(new)
+    when = str(NEVER_MS) if waits else encode_when(new.delay, new.at, new.tz, new.quiet)
     if seal is not None:
         body = seal(id, check_version(new.version), plain)
     elif new.version != 1:
         body = Envelope(check_version(new.version), (), plain).sealed()
     rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{_line_of(new)}\n".encode() + body
     rule = rule_of(new.id, new.unique_for, new.rate_of_id, new.at_most, new.unique_after)
-    return Encoded(id, when, rest, nonce, b"" if body is plain else plain, rule, new.key, new.id is None)
+    return Encoded(id, when, rest, nonce, b"" if body is plain else plain, rule, new.key, new.id is None, waits)
+
+
+def waits_of(new: NewJob) -> Waits | None:
+    """What the new job waits for; None: nothing.
+
+    Raises:
+        InvalidInput: an argument is invalid, or does not go together with ``after``.
+    """
+    if new.after is None:
+        return None
+    for name in ("at", "tz", "quiet", "window", "unique_for", "rate_of_id", "at_most"):
+        if getattr(new, name) is not None:
+            raise InvalidInput(
+                f"{name}: does not go together with after; pass a delay, which counts from when the others have ended"
+            )
+    parents, on_failure = parents_of(new.after), check_on_failure(new.on_failure)
+    return Waits(parents, on_failure, 0 if new.delay is None else to_ms(new.delay)) if parents else None
 
 
 def _id_of(id: str | DerivedId, body: bytes) -> str:

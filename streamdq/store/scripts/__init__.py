@@ -10,6 +10,7 @@ from .consumers import ConsumerScripts
 from .dead_letters import DeadLetterScripts
 from .erasure import ErasureScripts
 from .jobs import JobScripts
+from .links import LinkScripts
 from .outside import OutsideScripts
 from .schedules import ScheduleScripts
 from .searches import SearchScripts
@@ -18,6 +19,7 @@ from .topics import TopicScripts
 
 class Scripts(
     JobScripts,
+    LinkScripts,
     AttemptScripts,
     ConsumerScripts,
     DeadLetterScripts,

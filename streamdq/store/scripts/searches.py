@@ -48,8 +48,8 @@ class SearchScripts(ScriptCalls):
     def find_in_order(
         self, k: ShardKeys, index: str, after: tuple[Any, bytes], until: Any, limit: int, wanted: Wanted
     ) -> Op[FoundInOrder]:
-        """``index``: the bucket, or a group's dead letters. ``after``: the first time in ms, and the member at which
-        the previous page ended, or b"".
+        """``index``: the bucket, a group's dead letters, or the blocked jobs. ``after``: the first time in ms, and the
+        member at which the previous page ended, or b"".
         """
         keys = keys_of("find_in_order", k, call=[index])
         return found_in_order_in((yield from self._run("find_in_order", keys, (*after, until, limit, *wanted.args()))))

@@ -137,6 +137,7 @@ def delete(topics: Topics, topic: str, force: bool) -> Op[None]:
         if not force:
             yield from _check_empty(topics, topic, refusal)
             yield from _check_receipts(topics, topic)
+            yield from _check_notified(topics, topic)
             yield from _check_unscheduled(topics, topic)
             yield from _check_unserved(topics, topic)
         registered = yield from topics.register(topic, {"deleting": "force" if force else "empty"}, {})
@@ -167,6 +168,19 @@ def _check_receipts(topics: Topics, topic: str) -> Op[None]:
             f"topic {topic!r} holds receipts that the database of an outbox or an archive has yet to read: let "
             f"`streamdq outbox relay` or `streamdq archive store` run, or delete it with {_FORCE}, and jobs that "
             "have ended may run again"
+        )
+
+
+def _check_notified(topics: Topics, topic: str) -> Op[None]:
+    """Who waits for jobs of the topic would take those that are done for lost."""
+    if not topics.known[topic].linked:
+        return
+    keys = [k.followers for k in topics.all_shards(topic)]
+    replies = yield from topics.session.call([Command(key, ("HLEN", key)) for key in keys])
+    if any(checked(reply) for reply in replies):
+        raise TopicNotEmpty(
+            f"topic {topic!r} has jobs that have ended, and others wait for them: let these start, cancel them, or "
+            f"delete it with {_FORCE}, and they may be blocked"
         )
 
 
@@ -207,6 +221,16 @@ def expect_keys(topics: Topics, topic: str) -> Op[TopicSettings]:
         if not settings.leads_to_keys:
             settings = yield from topics.reconcile(topic, settings.model_copy(update={"sharded_by_key": True}))
     raise changing(topic)
+
+
+def expect_links(topics: Topics, topic: str) -> Op[TopicSettings]:
+    """Creates the topic if it does not exist, and has movers look for jobs in it that wait for others."""
+    settings = topics.cached(topic)
+    if settings is None or not settings.linked:
+        settings = yield from topics.ensure(topic)
+        if not settings.linked:
+            settings = yield from topics.change(topic, {"linked": True}, {})
+    return settings
 
 
 def set_paused(topics: Topics, topic: str, paused: bool) -> Op[None]:

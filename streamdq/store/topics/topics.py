@@ -348,8 +348,8 @@ class Topics:
         keys.
         """
         changes = owed(settings, found)
-        if not changes and not settings.sharded_by_key and any(shard.sharded_by_key for shard in found):
-            return {"sharded_by_key": True}
+        if not changes and (marks := _marks(settings, found)):
+            return marks
         if (
             not changes
             and not settings.scheduled
@@ -371,6 +371,12 @@ class Topics:
             # Somebody may have made the topic again, at a version that these shards took for the deleted one's.
             yield from self.reconcile(topic, (yield from self.read(topic)))
         return gone
+
+
+def _marks(settings: TopicSettings, found: Sequence[Configured]) -> dict[str, Any]:
+    """What shards have that the registry does not know of, as it was lost."""
+    there = {name for name in ("sharded_by_key", "linked") if any(getattr(shard, name) for shard in found)}
+    return {name: True for name in there if not getattr(settings, name)}
 
 
 def changing(topic: str) -> ServerUnavailable:

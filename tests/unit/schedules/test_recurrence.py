@@ -160,6 +160,26 @@ def test_unknown_zones(name: str) -> None:
         zone("Europe/Pari")
 
 
+@pytest.mark.parametrize(
+    ("expression", "dst", "begin", "expected"),
+    [
+        ("30 2 * * *", "once", "2027-03-27T12:00", ["28 03:00 +0200", "29 02:30 +0200"]),
+        ("30 2 * * *", "both", "2027-03-27T12:00", ["28 03:00 +0200", "29 02:30 +0200"]),
+        ("0,30 2 * * *", "once", "2027-03-27T12:00", ["28 03:00 +0200", "29 02:00 +0200"]),
+        ("*/15 * * * *", "once", "2027-03-28T01:40", ["28 01:45 +0100", "28 03:00 +0200"]),
+        ("30 2 * * *", "once", "2027-10-30T12:00", ["31 02:30 +0200", "01 02:30 +0100"]),
+        ("30 2 * * *", "both", "2027-10-30T12:00", ["31 02:30 +0200", "31 02:30 +0100"]),
+        ("*/15 * * * *", "once", "2027-10-31T02:40", ["31 02:45 +0200", "31 03:00 +0100"]),
+        ("*/15 * * * *", "both", "2027-10-31T02:40", ["31 02:45 +0200", "31 02:00 +0100"]),
+    ],
+)
+def test_the_table_of_docs_schedules_when_clocks_change(
+    expression: str, dst: Any, begin: str, expected: list[str]
+) -> None:
+    found = islice(cron(expression, PARIS, dst).after(local(begin)), 2)
+    assert [datetime.fromtimestamp(ms / 1000, PARIS).strftime("%d %H:%M %z") for ms in found] == expected
+
+
 def test_intervals() -> None:
     each = Every(600_000, 1_000)
     assert list(islice(each.after(0), 2)) == [601_000, 1_201_000]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamdq.config import Layout
+from streamdq.job.after import NEVER_MS
 from streamdq.store.counters import Counters
 from streamdq.store.jobs.progress import Phase
 from streamdq.store.replies import (
@@ -13,6 +14,7 @@ from streamdq.store.replies import (
     DumpRegistration,
     Enqueued,
     FoundJob,
+    LinkStats,
     Moved,
     Past,
     Refused,
@@ -85,19 +87,20 @@ def test_found() -> None:
 
 def test_stats() -> None:
     counts = [b"enqueued", b"9", b"waiting:a", b"1", b"waiting:b", b"1"]
-    reply = [1000, -1, 9, 5, 1, counts, [2, 3], 900, b"a,b", b"d:1-1:7"]
+    reply = [1000, -1, 9, 5, 1, counts, [2, 3], 900, b"a,b", b"d:1-1:7", [3, 2, 800]]
     stats = stats_in(reply, ["a", "b"])
     assert stats.counts == Counters({"enqueued": 9, "waiting:a": 1, "waiting:b": 1})
     assert stats.delayed == 3, "without the retries in the bucket"
-    assert stats[4:] == (True, stats.counts, {"a": 2, "b": 3}, 900, ("a", "b"), b"d:1-1:7")
-    assert stats_in([1000, -1, 0, 0, 0, [], [], 0, b"", None], []).groups == ()
+    assert stats[4:] == (True, stats.counts, {"a": 2, "b": 3}, 900, ("a", "b"), b"d:1-1:7", LinkStats(3, 2, 800))
+    assert stats_in([1000, -1, 0, 0, 0, [], [], 0, b"", None, []], []).groups == ()
+    assert stats_in([1000, NEVER_MS, 0, 0, 0, [], [], 0, b"", None, []], []).first_due_ms == -1
 
 
 def test_configured() -> None:
     layout = Layout(8, (4, 2), 17)
-    reply = [1, b"a,b", b"", 7, layout.text.encode(), 0]
-    assert configured_in(reply) == Configured(True, ("a", "b"), (), 7, layout, False)
-    assert configured_in([0, b"", b"c", 7, b"0", 1]) == Configured(False, (), ("c",), 7, Layout(0), True)
+    reply = [1, b"a,b", b"", 7, layout.text.encode(), 0, 1]
+    assert configured_in(reply) == Configured(True, ("a", "b"), (), 7, layout, False, True)
+    assert configured_in([0, b"", b"c", 7, b"0", 1, 0]) == Configured(False, (), ("c",), 7, Layout(0), True)
 
 
 def test_a_dumps_registration() -> None:

@@ -1,5 +1,5 @@
--- all_hours: the complete hours of a topic from the hour after its first event on; one without events counts 0. In a long silence,
--- only those that any table looks at: within 73 days after the last event before it, and before the next one.
+-- all_hours: of topics that have busy days, the complete hours from the one after the first event on; one without events counts 0.
+-- In a long silence, only those that any table looks at: within 73 days after the last event before it, and before the next one.
 --
 --   topic     text
 --   hour      integer
@@ -10,7 +10,9 @@
 --   failed    integer
 --   late      integer
 WITH followed AS (
-    SELECT topic, hour AS before, lead(hour) OVER (PARTITION BY topic ORDER BY hour) AS next FROM hours WHERE hour < :open_hour
+    SELECT topic, hour AS before, lead(hour) OVER (PARTITION BY topic ORDER BY hour) AS next
+    FROM hours
+    WHERE hour < :open_hour AND topic IN (SELECT topic FROM busy_days)
 ), gaps AS (
     SELECT topic, before, coalesce(next, :open_hour - 1) AS next FROM followed WHERE before < :open_hour - 1
 ), spans AS (

@@ -7,7 +7,7 @@
 WITH ahead AS (
     SELECT topic, value AS ahead_ms, n FROM hour_values WHERE measure = 'ahead' AND :last_hour - hour < 336
     UNION ALL
-    SELECT topic, wait_ms, 1 FROM retry_waits WHERE :last_hour - hour < 336
+    SELECT topic, wait_ms, n FROM lately_waited
 ), coming_hours AS (
     SELECT explode(sequence(CAST(:now_hour AS BIGINT), CAST(:now_hour + 23 AS BIGINT))) AS hour
 ), until AS (

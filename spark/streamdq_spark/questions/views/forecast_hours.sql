@@ -7,7 +7,10 @@
 --   ago       integer   days before the last hour; 0: still to come
 --   level     integer   what was done in the seven days before that hour's day; null: not known, or nothing
 WITH begun AS (
-    SELECT topic, min(hour) AS first FROM hours WHERE hour >= :last_hour - 71 * 24 GROUP BY topic
+    SELECT topic, min(hour) AS first
+    FROM hours
+    WHERE hour >= :last_hour - 71 * 24 AND topic IN (SELECT topic FROM busy_days WHERE day * 24 + 23 >= :last_hour - 71 * 24)
+    GROUP BY topic
 ), past AS (
     SELECT a.topic, a.hour, a.attempts
     FROM all_hours a

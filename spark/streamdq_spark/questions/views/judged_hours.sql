@@ -1,4 +1,5 @@
--- judged_hours: the rows of `anomalies`, of all hours that are known.
+-- judged_hours: the rows of `anomalies`, of all hours that are known, with a busy day of the topic in the 57 days before or on the
+-- day.
 --
 -- Of jobs done, usual is the hour's part of a week times the level: that of the last 24 hours, or the middle one of the last
 -- seven days, whichever is closer to what came. So the first tells of a lasting change for a day, and the second does not take
@@ -53,12 +54,15 @@ WITH of_day AS (
         round(failed_off / greatest(coalesce(failed_worst, 0e0) / 2.3e0, 1e0), 6) AS failed_score,
         round(late_off / greatest(coalesce(late_worst, 0e0) / 2.3e0, 1e0), 6) AS late_score
     FROM added
+), busy AS (
+    SELECT DISTINCT topic, explode(sequence(day, day + 57)) AS day FROM busy_days
 ), listed AS (
-    SELECT topic, hour, measure, attempts, weeks,
+    SELECT s.topic, hour, measure, attempts, weeks,
         CASE measure WHEN 'done' THEN done WHEN 'failed' THEN failed ELSE late END AS value,
         CASE measure WHEN 'done' THEN done_usual WHEN 'failed' THEN failed_usual ELSE late_usual END AS usual,
         CASE measure WHEN 'done' THEN done_score WHEN 'failed' THEN failed_score ELSE late_score END AS score
-    FROM scored
+    FROM scored s
+    JOIN busy b ON b.topic = s.topic AND b.day = floor(s.hour / 24e0)
     CROSS JOIN (VALUES ('done'), ('failed'), ('late')) AS measures(measure)
     WHERE before >= begin
 )

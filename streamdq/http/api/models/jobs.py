@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
-from ....job.job import MAX_KEY_CHARS, JobState, NewJob
+from ....job.after import OnFailure
+from ....job.job import MAX_ID_BYTES, MAX_KEY_CHARS, JobState, NewJob
 from ....job.uniqueness import UniqueAfter
 from ....options import OF_JOB
 from ....store.history.rows import Event
@@ -29,7 +30,7 @@ from .common import (
 EXAMPLE_JOB: dict[str, Any] = {
     "topic": "order.close", "id": "order-42", "state": "delayed", "body": {"order_id": 42}, "due_ms": 1900000000000,
     "created_ms": 1899998200000, "attempt": 0, "step": 0, "ttr_ms": None, "retry": "15000ms 180000ms", "url": None,
-    "expire_ms": None, "key": None, "groups": {},
+    "expire_ms": None, "key": None, "waits_for": None, "groups": {},
 }  # fmt: skip
 _EXAMPLE_EVENT: dict[str, Any] = {
     "event": "retry", "group": "default", "attempt": 1, "step": 0, "consumer": "host-4711-9f3a",
@@ -37,6 +38,19 @@ _EXAMPLE_EVENT: dict[str, Any] = {
     "error": "ConnectionError", "message": "ConnectionError: no answer from bank",
     "traceback": 'Traceback (most recent call last):\n  File "shop.py", line 7, in close\n    bank.settle(order)',
 }  # fmt: skip
+
+
+_MOST_PARENTS = 10_000
+
+
+class ParentIn(In):
+    """A job that another one waits for."""
+
+    topic: Annotated[StrictStr, Field(max_length=MAX_ID_BYTES)]
+    id: Annotated[StrictStr, Field(max_length=MAX_ID_BYTES)]
+    key: Annotated[
+        Annotated[StrictStr, Field(max_length=MAX_KEY_CHARS)] | None, Field(description="Its key, if it has one.")
+    ] = None
 
 
 class JobIn(In):
@@ -78,6 +92,11 @@ class JobIn(In):
         Annotated[StrictStr, Field(max_length=MAX_KEY_CHARS)] | None,
         Field(description=OF_JOB["key"], examples=["merchant-7"]),
     ] = None
+    after: Annotated[
+        Annotated[list[ParentIn], Field(max_length=_MOST_PARENTS, fail_fast=True)] | None,
+        Field(description=OF_JOB["after"]),
+    ] = None
+    on_failure: Annotated[OnFailure, Field(description=OF_JOB["on_failure"])] = "block"
 
     model_config = ConfigDict(
         extra="forbid",
@@ -90,6 +109,7 @@ class JobIn(In):
     def new_job(self, id: str | None) -> NewJob:
         """The job in the library's form."""
         given = {name: getattr(self, name) for name in _GIVEN}
+        given["after"] = None if self.after is None else [one.model_dump() for one in self.after]
         return NewJob(self.body, id=id, at=due_from(self.at), **given)
 
 
@@ -134,6 +154,29 @@ class AbortOut(BaseModel):
     model_config = example({"result": "aborting"})
 
 
+class DependencyOut(BaseModel):
+    """A job that another one waits for."""
+
+    topic: str
+    id: str
+    outcome: str | None = Field(
+        description="Null: it has not ended. Otherwise `done`, `dead`, `cancelled`, `replaced`, `expired`, `purged`, "
+        "`archived`, `left` (its groups were removed) or `lost`."
+    )
+
+
+class DependenciesOut(BaseModel):
+    """What a job waits for."""
+
+    total: int
+    done: int
+    failed: int
+    on_failure: OnFailure
+    delay_ms: int
+    blocked: bool = Field(description="It can't start, because one of the others has failed.")
+    jobs: list[DependencyOut] = Field(description="The first 500 of them.")
+
+
 class JobOut(BaseModel):
     """A job. Times are Unix milliseconds by Redis's clock, durations milliseconds."""
 
@@ -143,7 +186,7 @@ class JobOut(BaseModel):
     body: Any = Field(description="Null if the server can't read it; `body_unreadable` tells why.")
     body_unreadable: str | None = Field(default=None, description="Why the body is null, such as a missing key.")
     version: int = Field(default=1, description="The version of the body's shape.")
-    due_ms: int
+    due_ms: int | None = Field(description="Null while it waits for other jobs.")
     created_ms: int
     attempt: int
     step: int
@@ -152,6 +195,7 @@ class JobOut(BaseModel):
     url: str | None
     expire_ms: int | None
     key: str | None = None
+    waits_for: DependenciesOut | None = Field(default=None, description="Of a job that waits for others.")
     groups: dict[str, GroupProgressOut]
 
     model_config = example(EXAMPLE_JOB)
@@ -221,7 +265,7 @@ class BulkLine(BaseModel):
     """A line that created no job."""
 
     line: int = Field(description="The line's number, from 1.")
-    problem: str = Field(description="`job-exists`, or `invalid-input`.")
+    problem: str = Field(description="`job-exists`, `parent-unknown`, or `invalid-input`.")
     detail: str
     id: str | None = None
 

@@ -1,0 +1,89 @@
+-- attach: notes who waits for a job, so that it is reported when the job ends. Idempotent.
+-- keys: jobs, progress, settings
+-- ARGV[1] now_ms or ''
+-- ARGV[2] the topic's number of shards, as the caller knows it; '' = the caller knows that the jobs are or were here
+-- ARGV[3..] per follower: id of the job; its life (followers.lua), '' = that of the job that is here, '=' = that of a job that
+-- has ended, as its kept results tell (results.lua): nothing is noted; the follower's topic, shard, index, nonce and id, as
+-- in a line of followers.lua
+-- returns nil = the caller's settings of the topic are out of date, nothing was written; {life, generation, how, ...} for each
+-- follower. how: as in followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
+-- include: clock, endings, followers, groups, link_key, results, stored_format, waits
+local MOST_BYTES = 262144 -- about 2,500 followers; each call reads and writes all of them
+local topic = redis.call('HMGET', settings, 'shards', 'format', 'groups', 'linked', 'results')
+check_format(topic[2])
+if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
+local s = shard(KEYS)
+s.now, s.groups, s.linked = now_ms(ARGV[1]), names(topic[3]), topic[4]
+s.results = results_in(topic[5])
+local followers, endings, reply = link_key(s, 'followers'), link_key(s, 'endings'), {}
+local latest = {} -- what is known of jobs, by field, with what this call adds
+
+-- How a job has ended that left the pool before anyone waited for it, and when. nil = not all groups have a result of it,
+-- and none says that it failed.
+local function kept_end(id)
+  local how, last = 'done', 0
+  for _, group in ipairs(s.results and s.groups or {}) do
+    local key = result_key(s, group, id)
+    local at, outcome = string.match(redis.call('GETRANGE', key, 0, 40), '^(%d+)|(%l+)|') -- the result may be large
+    last = math.max(last, tonumber(at or 0))
+    if outcome == 'dead' then return 'purged', last end -- or archived: it is no longer here
+    if outcome == 'cancelled' or outcome == 'expired' then return outcome, last end
+    if not outcome then how = nil end
+  end
+  return last > 0 and how or nil, last
+end
+
+-- What is known of the job: its field, and followers_in. nil = nothing.
+local function found(id, life)
+  if latest[id] and (life == '' or latest[id].life == life) then return id, latest[id] end
+  local record = redis.call('HGET', jobs, id)
+  local text, field = redis.call('HGET', followers, id), id
+  if text and not record then -- it was lost
+    s.ended_as = 'lost'
+    jobs_leave(s, {id})
+    text = false
+  end
+  local f = text and followers_in(text) or record and {life = nonce_of(record), generation = 0, how = '', plus = '', list = ''} or nil
+  if f and not text and is_dead(s, id) then f.how, f.generation = 'dead', s.now end
+  if f and (life == '' or f.life == life) then return field, f end
+  field = id .. '\31' .. life
+  if latest[field] then return field, latest[field] end
+  text = life ~= '' and redis.call('HGET', followers, field)
+  if text then return field, followers_in(text) end
+  if string.find(life, '^=%d') then
+    local how, at = kept_end(id)
+    if how and life == string.format('=%.0f', at) then
+      return field, {life = life, generation = at, how = how, plus = '', list = ''}
+    end
+  end
+end
+
+local kept = {} -- fields and texts, written together
+for i = 3, #ARGV, 3 do
+  local field, f = found(ARGV[i], ARGV[i + 1])
+  local one, at = ARGV[i + 2], string.format('%.0f', s.now)
+  if not f then
+    local how, ended_at = nil, 0
+    if ARGV[i + 1] == '=' then how, ended_at = kept_end(ARGV[i]) end
+    reply[#reply + 1] = how and {string.format('=%.0f', ended_at), ended_at, how} or {ARGV[i + 1], 0, 'unknown'}
+  elseif string.find(f.list, '\31' .. one .. '\n', 1, true) then
+    hold_results(s, ARGV[i], ended_by(s, field, f))
+    reply[#reply + 1] = {f.life, f.generation, f.how}
+  elseif #f.list > MOST_BYTES then
+    reply[#reply + 1] = {f.life, f.generation, 'full'}
+  else
+    f.list = f.list .. at .. '\31' .. one .. '\n'
+    latest[field] = f
+    kept[field] = true
+    reply[#reply + 1] = {f.life, f.generation, f.how}
+    hold_results(s, ARGV[i], ended_by(s, field, f))
+    if f.how ~= '' then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + 30000), field) end
+  end
+end
+local args = {}
+for field in pairs(kept) do args[#args + 1], args[#args + 2] = field, followers_text(latest[field]) end
+if #args > 0 then
+  if not s.linked then redis.call('HSET', settings, 'linked', 1) end
+  redis.call('HSET', followers, unpack(args))
+end
+return reply

@@ -1,0 +1,48 @@
+-- deliver: tells jobs that wait for others how these have ended: waiting -> delayed, or -> cancelled. Idempotent.
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, taken, taken_until, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
+-- ARGV[1] now_ms or ''
+-- ARGV[2] history cap
+-- ARGV[3..] per piece of news: id, nonce, index, generation, how (followers.lua), seen (hear), '' = not given
+-- returns {code, ...}: 0 = the job has ended; otherwise this may have to be said again: 2 = it starts, now or after its delay,
+-- because of this call; 1 = it does not
+-- flags: allow-oom
+-- include: clock, dependents, groups, removal, results, stored_format, waits
+local s = shard(KEYS)
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
+check_format(topic[3])
+s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2], names(topic[1]), topic[2], topic[5]
+s.on_removed = after_removal(s, topic[4], topic[6])
+s.results = results_in(topic[7])
+local waits, order, reply = {}, {}, {}
+
+-- A job that waits or has waited, by its id and nonce; false = it has ended.
+local function known(id, nonce)
+  local member = id .. '\31' .. nonce
+  if waits[member] == nil then
+    local record = redis.call('HGET', jobs, id)
+    local w = record and nonce_of(record) == nonce and wait_of(s, member)
+    if w then w.job = {id = id, record = record} end
+    waits[member] = w or false
+    order[#order + 1] = member
+  end
+  return waits[member]
+end
+
+for i = 3, #ARGV, 6 do
+  local w = known(ARGV[i], ARGV[i + 1])
+  if w then hear(s, w, {index = tonumber(ARGV[i + 2]), generation = tonumber(ARGV[i + 3]), how = ARGV[i + 4],
+    seen = tonumber(ARGV[i + 5])}) end
+end
+for _, member in ipairs(order) do
+  local w = waits[member]
+  if w and w.is_changed then
+    keep_states(s, w)
+    if not is_waiting(w.job.record) then keep_wait(s, w) else w.code = act_on(s, w, w.job) end
+  end
+end
+for i = 3, #ARGV, 6 do
+  local w = known(ARGV[i], ARGV[i + 1])
+  reply[#reply + 1] = w and (w.code or 1) or 0
+end
+return reply

@@ -1,0 +1,59 @@
+-- delivered: notes that followers were notified how a job has ended, and when to tell them again; forgets those that have ended.
+-- keys: settings
+-- ARGV[1] now_ms or ''
+-- ARGV[2..] per job: field of `followers`, the generation that was reported, when to tell again, ms; the followers that have ended
+-- returns how many jobs have followers
+-- flags: allow-oom
+-- include: clock, followers, link_key, results, stored_format
+local YOUNG_MS = 60000 -- its enqueue_after may be on the way
+local topic = redis.call('HMGET', settings, 'format', 'results')
+check_format(topic[1])
+local s = shard(KEYS)
+s.now, s.results = now_ms(ARGV[1]), results_in(topic[2])
+local followers, endings, dependents = link_key(s, 'followers'), link_key(s, 'endings'), link_key(s, 'dependents')
+
+-- Takes those that have ended off f.list. Returns in how many ms to tell again those that may only not be there yet, later each
+-- time; nil = there are none.
+local function without(f, gone)
+  local has_ended, kept, soon = {}, {}, nil
+  for line in string.gmatch(gone, '[^\n]+') do has_ended[line] = true end
+  for line in string.gmatch(f.list, '[^\n]+') do
+    local age = has_ended[line] and s.now - tonumber(string.match(line, '^%d+'))
+    local is_young = age and age >= 0 and age < YOUNG_MS
+    if is_young then soon = math.min(soon or YOUNG_MS, math.max(1000, age)) end
+    if is_young or not age then kept[#kept + 1] = line .. '\n' end
+  end
+  f.list = table.concat(kept)
+  return soon
+end
+
+local over, due = {}, {}
+for i = 2, #ARGV, 4 do
+  local field, text = ARGV[i], redis.call('HGET', followers, ARGV[i])
+  local f, again = text and followers_in(text), tonumber(ARGV[i + 2])
+  local soon
+  if f and ARGV[i + 3] ~= '' then
+    local before = f.list
+    soon = without(f, ARGV[i + 3])
+    if soon then again = math.min(again, s.now + soon) end
+    if f.list ~= before and f.list ~= '' then keep_followers(s, field, f) end
+  end
+  local id = string.match(field, '^[^\31]*')
+  if f and f.list ~= '' then hold_results(s, id, ended_by(s, field, f))
+  elseif f then release_results(s, id, ended_by(s, field, f)) end
+  if not f or f.list == '' then
+    over[#over + 1] = field
+  elseif string.format('%.0f', f.generation) == ARGV[i + 1] then
+    -- Who goes on has reported of it; when it ends, that is reported.
+    if f.how == '' and not soon and again > s.now + 1000 then redis.call('ZREM', endings, field)
+    else due[#due + 1], due[#due + 2] = string.format('%.0f', again), field end
+  end
+end
+if #due > 0 then redis.call('ZADD', endings, unpack(due)) end
+if #over > 0 then
+  redis.call('ZREM', endings, unpack(over))
+  redis.call('HDEL', followers, unpack(over))
+end
+local left = redis.call('HLEN', followers)
+if left == 0 and redis.call('EXISTS', dependents) == 0 then redis.call('HDEL', settings, 'linked') end
+return left

@@ -1,0 +1,68 @@
+-- include: link_key
+
+-- A job that waits for other jobs (`after`) is a delayed job whose due time is NEVER. When they have ended, it gets a due
+-- time of its own, and is like any other.
+local NEVER = '9999999999999'
+
+-- is_waiting(record): returns whether the job waits for other jobs
+local function is_waiting(record) return string.sub(record, 13, 25) == NEVER end
+
+-- nonce_of(record): returns the nonce of a job
+local function nonce_of(record) return string.match(record, '^%d+\n%d+\n[^\n]*\n[^\n]*\n([^\n]*)\n', 13) end
+
+-- What it waits for is in the HASH `dependencies`, under ID\31NONCE, so that a later job with the id has nothing to do with it:
+--   ID\31NONCE            total|done|failed|delay_ms|on_failure|looks
+--   ID\31NONCE\31N        the N-th PER_FIELD of those that it waits for, from 0; lines topic\31shard\31life\31id
+--   ID\31NONCE\31N\31s    how each of them has ended: a letter for each (ENDINGS), then `,i=generation` of some of them
+-- total, done, failed  how many it waits for, are done, and have failed; on_failure: block, run or cancel
+-- looks                how often the mover has looked at it
+-- ZSET `dependents`: ID\31NONCE -> when the mover looks at it next, ms. ZSET `blocked`: ID\31NONCE -> since when.
+local PER_FIELD = 500
+
+-- wait_of(s, member): reads what a job waits for.
+-- returns {member=, total=, done=, failed=, delay=, on_failure=, looks=, states={}}; nil = there is nothing
+local function wait_of(s, member)
+  local key = link_key(s, 'dependencies')
+  local text = redis.call('HGET', key, member)
+  if not text then return nil end
+  local w = {member = member, states = {}}
+  local on_failure
+  w.total, w.done, w.failed, w.delay, on_failure, w.looks =
+    string.match(text, '^(%d+)|(%d+)|(%d+)|(%d+)|(%l+)|(%d+)$')
+  w.on_failure = on_failure
+  for _, name in ipairs({'total', 'done', 'failed', 'delay', 'looks'}) do w[name] = tonumber(w[name]) end
+  return w
+end
+
+-- keep_wait(s, w): writes what wait_of reads.
+local function keep_wait(s, w)
+  local key = link_key(s, 'dependencies')
+  redis.call('HSET', key, w.member, string.format('%.0f|%.0f|%.0f|%.0f|%s|%.0f', w.total, w.done, w.failed, w.delay,
+    w.on_failure, w.looks))
+end
+
+-- forget_wait(s, member): removes all that is known of what a job waited for.
+local function forget_wait(s, member)
+  local key, looks, blocked = link_key(s, 'dependencies'), link_key(s, 'dependents'), link_key(s, 'blocked')
+  local w, fields = wait_of(s, member), {member}
+  for n = 0, w and math.ceil(w.total / PER_FIELD) - 1 or -1 do
+    fields[#fields + 1] = member .. '\31' .. n
+    fields[#fields + 1] = member .. '\31' .. n .. '\31s'
+  end
+  redis.call('HDEL', key, unpack(fields))
+  redis.call('ZREM', looks, member)
+  redis.call('ZREM', blocked, member)
+end
+
+-- stop_waiting_for(s, job): a job leaves the pool while it waits for others, perhaps.
+local function stop_waiting_for(s, job)
+  if not is_waiting(job.record) then return end
+  redis.call('HINCRBY', s.counts, 'waiting_for_jobs', -1)
+  forget_wait(s, job.id .. '\31' .. nonce_of(job.record))
+end
+
+-- is_blocked(s, job): returns whether the job can't start because another one has failed
+local function is_blocked(s, job)
+  local blocked = link_key(s, 'blocked')
+  return redis.call('ZSCORE', blocked, job.id .. '\31' .. nonce_of(job.record)) and true or false
+end

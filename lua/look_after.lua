@@ -1,0 +1,56 @@
+-- look_after: what the mover has to do for jobs that wait for others, now and then: to ask those that have not reported of their
+-- end, whether their shards have lost it. Forgets what jobs waited for that have ended.
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, taken, taken_until, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
+-- ARGV[1] now_ms or ''
+-- ARGV[2] history cap
+-- ARGV[3] limit: how many jobs to look at
+-- returns {now_ms, next_ms, member, n, others, states, ...}: next_ms: when to call again, -1 = no job waits; the rest, for
+-- jobs that wait: ID\31NONCE, and the n-th 500 of those that it waits for, as in waits.lua
+-- flags: allow-oom
+-- include: clock, dependents, groups, link_key, removal, results, stored_format, waits
+local MOST_BYTES = 262144
+local s = shard(KEYS)
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
+check_format(topic[3])
+s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2], names(topic[1]), topic[2], topic[5]
+s.on_removed = after_removal(s, topic[4], topic[6])
+s.results = results_in(topic[7])
+local dependencies, looks = link_key(s, 'dependencies'), link_key(s, 'dependents')
+local due = redis.call('ZRANGEBYSCORE', looks, '-inf', string.format('%.0f', s.now), 'LIMIT', 0, ARGV[3])
+local reply, bytes = {s.now, -1}, 0
+
+-- Those that it waits for and that are not done.
+local function ask_for(w)
+  for n = 0, math.ceil(w.total / PER_FIELD) - 1 do
+    local field = w.member .. '\31' .. n
+    local both = redis.call('HMGET', dependencies, field, field .. '\31s')
+    if both[1] and string.find(both[2] or '', '^o*[^o]') then
+      bytes = bytes + #both[1]
+      for _, value in ipairs({w.member, n, both[1], both[2]}) do reply[#reply + 1] = value end
+    end
+  end
+end
+
+for _, member in ipairs(due) do
+  local id, nonce = string.match(member, '^([^\31]*)\31(.*)$')
+  local record = redis.call('HGET', jobs, id)
+  local w = record and nonce_of(record) == nonce and wait_of(s, member)
+  if not w then
+    forget_wait(s, member)
+  else
+    local job = {id = id, record = record}
+    w.looks = w.looks + 1
+    if not is_waiting(record) then
+      keep_wait(s, w)
+    elseif act_on(s, w, job) == 1 then
+      ask_for(w)
+    end
+    if redis.call('HEXISTS', dependencies, member) == 1 then
+      redis.call('ZADD', looks, string.format('%.0f', look_again_at(s, w)), member)
+    end
+  end
+  if bytes > MOST_BYTES then break end
+end
+reply[2] = tonumber(redis.call('ZRANGE', looks, 0, 0, 'WITHSCORES')[2] or -1)
+return reply

@@ -1,0 +1,250 @@
+"""Tells jobs that wait for others how these have ended. The active mover runs it, for topics in which jobs wait or are
+waited for; without such topics it does nothing.
+
+The shard of a job that has ended keeps its ending until all that waited for it have ended as well, and tells them again
+now and then. So whichever of the two shards loses its last writes in a failover, the news comes again. A job that waits
+is looked at now and then, too: the others are asked anew, because their shards may have lost who waits for them, or
+their topic was deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ..config import MAX_BATCH
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink
+from ..link.session import Session, arun
+from ..process.cancellations import uncancelled
+from ..process.loop import Failures
+from ..store.jobs.links import UNKNOWN, Asked, Ending, Follower, Received, follower
+from ..store.scripts import Scripts
+from ..store.topics.topics import Topics
+from ..times.clock import RedisTime
+from .shard_timers import NEVER, ShardTimers
+
+_AT_ONCE = MAX_BATCH  # endings of one look
+_LOOKED_AT = 20  # jobs that wait, of one look
+_AGAIN_MS, _AGAIN_AT_MOST_MS = 30_000, 600_000
+_SOON_MS = 1_000
+_WALK_S = 10.0  # in case a wakeup was lost
+
+
+class _News(NamedTuple):
+    """For one follower, of one job."""
+
+    ending: Ending
+    follower: Follower
+
+
+class Endings:
+    """``look`` makes the mover look at a shard that has got jobs which are due."""
+
+    def __init__(
+        self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics, look: Callable[[ShardKeys], None]
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._look = look
+        self._time = RedisTime()
+        self._timers = ShardTimers()
+        self._failures = Failures("endings", session.keys.namespace)
+        self._some = asyncio.Event()
+        self._looking: set[ShardKeys] = set()
+        self._again: set[ShardKeys] = set()  # to be looked at after the look that is under way
+
+    def look_for_shards(self) -> None:
+        """After the topics have changed."""
+        # One that is no longer used may have endings.
+        topics = [name for name, one in self._topics.known.items() if one.linked]
+        linked = [shard for name in topics for shard in self._topics.all_shards(name)]
+        self._timers.drop(set(self._timers.shards).difference(linked))
+        for shard in linked:
+            if shard not in self._timers:
+                self._timers.at(shard)
+        if linked:
+            self._some.set()
+
+    def look_at(self, shard: ShardKeys) -> None:
+        """Something may have ended there."""
+        if shard in self._timers:
+            self._timers.at(shard)
+
+    def look_everywhere(self) -> None:
+        self._timers.everywhere()
+
+    async def run(self) -> None:
+        """Never returns."""
+        await self._some.wait()
+        self.look_everywhere()
+        async with asyncio.TaskGroup() as tasks:
+            for loop in (partial(self._work, tasks), self._walk):
+                tasks.create_task(uncancelled(loop))
+
+    async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        """Each shard in a task of its own: one whose node does not answer holds up no other."""
+        while True:
+            for shard in self._timers.take_due():
+                tasks.create_task(uncancelled(partial(self._try, shard)))
+            await self._timers.wait()
+
+    async def _walk(self) -> None:
+        while True:
+            await asyncio.sleep(_WALK_S)
+            if not self._session.clock.manual:
+                self.look_everywhere()
+
+    async def _try(self, shard: ShardKeys) -> None:
+        """Two looks at the same shard at once would tell the same."""
+        if shard in self._looking:
+            self._again.add(shard)
+            return
+        self._looking.add(shard)
+        try:
+            await self._look_once(shard)
+        finally:
+            self._looking.discard(shard)
+            if shard in self._again:
+                self._again.discard(shard)
+                self._timers.at(shard)
+
+    async def _look_once(self, shard: ShardKeys) -> None:
+        try:
+            when = await self._tell(shard)
+        except Exception as error:
+            self._timers.failed(shard, time.monotonic() + self._failures.pause_after(shard, error))
+        else:
+            self._failures.worked(shard)
+            self._timers.looked(shard, when)
+
+    async def _tell(self, shard: ShardKeys) -> float:
+        """Tells of what has ended in the shard, and looks at what waits there. Returns when to look again, on the
+        monotonic clock.
+        """
+        if shard.topic not in self._topics.known:
+            return NEVER
+        found = await arun(self._link, self._scripts.endings(shard, _AT_ONCE))
+        self._time.observe(found.now_ms, time.monotonic())
+        next_ms = [found.next_ms]
+        if found.endings:
+            next_ms.append(await self._deliver(shard, found.now_ms, found.endings))
+        if 0 <= found.look_ms <= found.now_ms:
+            next_ms.append(await self._look_after(shard))
+        else:
+            next_ms.append(found.look_ms)
+        coming = [ms for ms in next_ms if ms >= 0]
+        if not coming or (self._session.clock.manual and min(coming) > found.now_ms):
+            return NEVER
+        return self._time.to_monotonic(min(coming))
+
+    # -- endings
+
+    async def _deliver(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
+        """Tells all followers, and notes which of them have ended, and when to tell the others again. Returns when to
+        look again.
+        """
+        places: dict[ShardKeys, list[_News]] = {}
+        for ending in endings:
+            for one in ending.followers:
+                places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(_News(ending, one))
+        gone, failed = await self._tell_all(places)
+        again = [now_ms + (_SOON_MS if one.field in failed else _again_ms(one, now_ms)) for one in endings]
+        args = [
+            value
+            for one, at_ms in zip(endings, again, strict=True)
+            for value in (one.field, one.generation, at_ms, "\n".join(gone.get(one.field, [])))
+        ]
+        await arun(self._link, self._scripts.delivered(shard, args))
+        # One that is gone may only not be there yet: then ``delivered`` has it told sooner.
+        return min([now_ms + _SOON_MS, *again] if gone else again)
+
+    async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_News]]) -> tuple[dict[str, list[str]], set[str]]:
+        """Returns the lines of followers that have ended, by ending; and the endings that did not reach all."""
+        gone: dict[str, list[str]] = {}
+        failed: set[str] = set()
+        replies = await asyncio.gather(
+            *(self._deliver_to(place, some) for place, some in places.items()), return_exceptions=True
+        )
+        for (place, some), lines in zip(places.items(), replies, strict=True):
+            if isinstance(lines, BaseException):
+                if not isinstance(lines, Exception):
+                    raise lines
+                self._failures.pause_after(place, lines)
+                failed |= {news.ending.field for news in some}
+                continue
+            for field, line in lines:
+                gone.setdefault(field, []).append(line)
+        return gone, failed
+
+    async def _deliver_to(self, place: ShardKeys, news: Sequence[_News]) -> list[tuple[str, str]]:
+        """Returns the followers that have ended: the field of the ending, and their line."""
+        if place.topic not in self._topics.known:
+            return [(one.ending.field, one.follower.line) for one in news]
+        ended: list[tuple[str, str]] = []
+        for begin in range(0, len(news), MAX_BATCH):
+            some = news[begin : begin + MAX_BATCH]
+            args = [
+                value
+                for ending, one in some
+                for value in (one.id, one.nonce, one.place, ending.generation, ending.how, "")
+            ]
+            replies = await arun(self._link, self._scripts.deliver(place, args))
+            if Received.STARTS in replies:
+                self._look(place)
+            ended += [(one.ending.field, one.follower.line) for one, now in zip(some, replies, strict=True) if not now]
+        return ended
+
+    # -- jobs that wait
+
+    async def _look_after(self, shard: ShardKeys) -> int:
+        """Asks those whose ends are not known yet. Returns when to look again, by Redis's clock; -1: never."""
+        found = await arun(self._link, self._scripts.look_after(shard, _LOOKED_AT))
+        for id, nonce, asked in found.waiting:
+            places: dict[ShardKeys, list[Asked]] = {}
+            for one in asked:
+                places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(one)
+            for place, some in places.items():
+                for begin in range(0, len(some), MAX_BATCH):
+                    await self._try_to_ask(shard, (id, nonce), place, some[begin : begin + MAX_BATCH])
+        return found.next_ms
+
+    async def _try_to_ask(
+        self, shard: ShardKeys, who: tuple[str, str], place: ShardKeys, asked: Sequence[Asked]
+    ) -> None:
+        """A node that does not answer holds up no others; the next look asks it again."""
+        try:
+            await self._ask(shard, who, place, asked)
+        except Exception as error:
+            self._failures.pause_after(place, error)
+
+    async def _ask(self, shard: ShardKeys, who: tuple[str, str], place: ShardKeys, asked: Sequence[Asked]) -> None:
+        id, nonce = who
+        lines = [
+            value
+            for one in asked
+            for value in (one.id, one.life, follower(shard.topic, shard.shard, one.place, nonce, id))
+        ]
+        replies = (await arun(self._link, self._scripts.attach(place, None, lines))) or []
+        now_ms = int(self._time.now_ms())
+        news = [
+            value
+            for one, reply in zip(asked, replies, strict=True)
+            for value in (
+                (id, nonce, one.place, max(now_ms, one.generation + 1), "lost", one.generation)
+                if reply.how == UNKNOWN
+                else (id, nonce, one.place, reply.generation, reply.how, one.generation)
+            )
+        ]
+        if Received.STARTS in await arun(self._link, self._scripts.deliver(shard, news)):
+            self._look(shard)
+
+
+def _again_ms(ending: Ending, now_ms: int) -> int:
+    """In how long to tell again, if it has not ended: the longer ago the ending, the later."""
+    return min(max(_AGAIN_MS, now_ms - ending.generation), _AGAIN_AT_MOST_MS)

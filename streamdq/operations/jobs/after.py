@@ -1,0 +1,269 @@
+"""Enqueues a job that waits for others (``after``).
+
+First the others are notified who waits for them, each in its shard (``attach``); then the job is put in, with all that
+attach has found (``enqueue_after``). So an end in between is not missed. If this process is killed in between, the
+others notify a job that is not there, and forget it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ...config import MAX_BATCH, TopicSettings
+from ...errors import InvalidInput, ParentUnknown, UnknownTopic
+from ...job.after import Parent, Waits
+from ...job.uniqueness import OnConflict
+from ...keys import ShardKeys, candidate_shards, shard_of
+from ...link.session import Op
+from ...store.jobs import lookup
+from ...store.jobs.links import BY_RESULT, UNKNOWN, Attached, Known, dependencies, follower
+from ...store.jobs.records import Encoded
+from ...store.redis_store import RedisStore
+from ...store.replies import Enqueued
+from ...store.topics.changes import expect_keys, expect_links
+from ...store.topics.topics import changing
+from .get import REPAIRS, shard_with
+
+_HOWS = {"reject": "keep", "keep": "keep", "replace": "replace"}
+
+
+class PutAfter(NamedTuple):
+    """``taken``: the record of the job that has the id, perhaps the same one. ``due_ms``: None = it waits."""
+
+    now_ms: int
+    taken: bytes | None
+    due_ms: int | None = None
+    cancelled: bool = False
+
+
+def put_after(
+    store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflict, durable: str | None
+) -> Op[PutAfter]:
+    """Enqueues one job that waits for others.
+
+    Raises:
+        InvalidInput: it waits for itself, or would be postponed.
+        ParentUnknown: nothing is known of one of the others; nothing was enqueued.
+    """
+    waits = job.waits
+    assert waits is not None
+    _check(topic, job.id, waits, on_conflict)
+    for _ in range(REPAIRS):
+        settings = yield from _settings(store, topic, job)
+        held = yield from _in_previous_shards(store, topic, settings, job)
+        if held is not None:
+            return PutAfter(0, held)
+        shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards, job.key))
+        try:
+            known = yield from _attach_all(store, waits.parents, shard, job)
+        except ParentUnknown:  # perhaps this call is repeated, and they have ended since
+            (held,) = yield from lookup.records(store.session, [(shard, job.id)])
+            if held is None or on_conflict == "replace":
+                raise
+            return PutAfter(0, held)
+        reply: Enqueued = yield from store.at(durable, settings).enqueue_after(
+            shard, settings.named(by_key=job.key is not None), _HOWS[on_conflict], (job.id, job.rest),
+            dependencies(waits, known),
+        )  # fmt: skip
+        if reply.current:
+            return _done(waits, known, reply)
+        yield from store.topics.shared(topic, store.topics.repair)
+    raise changing(topic)
+
+
+def _settings(store: RedisStore, topic: str, job: Encoded) -> Op[TopicSettings]:
+    """The topic's, marked before the first job waits there, or has a key."""
+    settings = yield from expect_links(store.topics, topic)
+    if job.key is not None and settings.shards + len(settings.former) > 1:
+        settings = yield from expect_keys(store.topics, topic)
+    return settings
+
+
+def _done(waits: Waits, known: Sequence[Known], reply: Enqueued) -> PutAfter:
+    failed = sum(one.how not in ("", "done") for one in known)
+    ended = sum(one.how == "done" for one in known) + (failed if waits.on_failure == "run" else 0)
+    due_ms = reply.now_ms + waits.delay_ms if ended == len(known) else None
+    return PutAfter(reply.now_ms, reply.taken.get(0), due_ms, failed > 0 and waits.on_failure == "cancel")
+
+
+def _check(topic: str, id: str, waits: Waits, on_conflict: OnConflict) -> None:
+    if on_conflict not in _HOWS:
+        raise InvalidInput(
+            f"on_conflict: {on_conflict!r} does not go together with after; pass reject, keep or replace"
+        )
+    if any((parent.topic, parent.id) == (topic, id) for parent in waits.parents):
+        raise InvalidInput(f"after: job {id!r} of topic {topic!r} can't wait for itself")
+
+
+def _in_previous_shards(store: RedisStore, topic: str, settings: TopicSettings, job: Encoded) -> Op[bytes | None]:
+    """The record of a job that has the id, in a shard where it was at home before the number of shards changed."""
+    if not settings.former or job.has_new_id:
+        return None
+    *former, _ = candidate_shards(job.id, settings.shards, settings.former, job.key)
+    places = [(store.session.keys.shard(topic, number), job.id) for number in former]
+    return next((record for record in (yield from lookup.records(store.session, places)) if record), None)
+
+
+def _attach_all(store: RedisStore, parents: Sequence[Parent], shard: ShardKeys, job: Encoded) -> Op[list[Known]]:
+    """Tells each of the parents who waits for it. ``shard``: of the job that waits."""
+    found: dict[int, Known] = {}
+    for topic in dict.fromkeys(parent.topic for parent in parents):
+        lines = {
+            i: (parent, follower(shard.topic, shard.shard, i, job.nonce, job.id))
+            for i, parent in enumerate(parents)
+            if parent.topic == topic
+        }
+        found |= yield from _attach_in(store, topic, lines)
+    return [found[i] for i in range(len(parents))]
+
+
+def _attach_in(store: RedisStore, topic: str, lines: dict[int, tuple[Parent, str]]) -> Op[dict[int, Known]]:
+    """The same for the parents in one topic."""
+    some = next(iter(lines.values()))[0]
+    try:
+        yield from store.topics.get(topic)
+    except UnknownTopic:
+        raise ParentUnknown(topic, some.id) from None
+    for _ in range(REPAIRS):
+        settings = yield from expect_links(store.topics, topic)
+        found = yield from _attach_at_homes(store, topic, settings, lines)
+        if found is not None:
+            break
+        yield from store.topics.renew(topic)
+    else:
+        raise changing(topic)
+    for i in lines.keys() - found.keys():
+        found |= yield from _attach_elsewhere(store, topic, settings, {i: lines[i]})
+    if left := {i: lines[i] for i in lines if i not in found}:
+        found |= yield from _attach_to_ended(store, topic, settings, left)
+    for i in left.keys() - found.keys():
+        raise ParentUnknown(topic, lines[i][0].id)
+    return found
+
+
+def _attach_at_homes(
+    store: RedisStore, topic: str, settings: TopicSettings, lines: dict[int, tuple[Parent, str]]
+) -> Op[dict[int, Known] | None]:
+    """Those that were found where their ids or keys lead, or led before the number of shards changed. None: our
+    settings are out of date.
+    """
+    found: dict[int, Known] = {}
+    candidates = {i: candidate_shards(p.id, settings.shards, settings.former, p.key) for i, (p, _) in lines.items()}
+    for turn in range(1 + len(settings.former)):
+        left = [i for i in sorted(lines) if i not in found and turn < len(candidates[i])]
+        more = yield from _attach_at(store, topic, settings, lines, {i: candidates[i][turn] for i in left})
+        if more is None:
+            return None
+        found |= more
+    return found
+
+
+def _attach_elsewhere(
+    store: RedisStore, topic: str, settings: TopicSettings, lines: dict[int, tuple[Parent, str]]
+) -> Op[dict[int, Known]]:
+    """The same for one of which only the id is known, if it has a key."""
+    ((i, (parent, line)),) = lines.items()
+    if parent.key is not None:
+        return {}
+    place = yield from shard_with(store, topic, settings, parent.id)
+    return _found({i: parent}, place.shard, (yield from store.scripts.attach(place, None, (parent.id, "", line))) or [])
+
+
+def _attach_to_ended(
+    store: RedisStore, topic: str, settings: TopicSettings, lines: dict[int, tuple[Parent, str]]
+) -> Op[dict[int, Known]]:
+    """Those that have ended, and of which results are kept: results stay where the jobs ended, in any shard that the
+    topic has ever had. Of several jobs with the same id the last one counts.
+    """
+    everywhere = [
+        (number, some) for shard in range(settings.reach) for number, some in _calls(dict.fromkeys(lines, shard))
+    ]
+    ended: dict[int, Known] = {}
+    for i, one in (yield from _attach_results(store, topic, lines, everywhere, dict.fromkeys(lines, BY_RESULT))):
+        ended[i] = max(one, ended.get(i, one), key=lambda known: known.generation)
+    where = _calls({i: one.shard for i, one in ended.items()})
+    lives = {i: one.life for i, one in ended.items()}
+    return dict((yield from _attach_results(store, topic, lines, where, lives)))
+
+
+def _attach_results(
+    store: RedisStore,
+    topic: str,
+    lines: Mapping[int, tuple[Parent, str]],
+    calls: Sequence[tuple[int, list[int]]],
+    lives: Mapping[int, str],
+) -> Op[list[tuple[int, Known]]]:
+    """What these shards know of them, whatever the number of shards is now."""
+    replies = yield from _attach_each(store, topic, None, _said(calls, lines, lives))
+    return [
+        one
+        for (number, some), reply in zip(calls, replies, strict=True)
+        for one in _found({i: lines[i][0] for i in some}, number, reply or []).items()
+    ]
+
+
+def _attach_at(
+    store: RedisStore,
+    topic: str,
+    settings: TopicSettings,
+    lines: Mapping[int, tuple[Parent, str]],
+    homes: Mapping[int, int],
+) -> Op[dict[int, Known] | None]:
+    """The same in these shards. ``homes``: their numbers."""
+    calls, found = _calls(homes), dict[int, Known]()
+    replies = yield from _attach_each(store, topic, settings, _said(calls, lines, {}))
+    for (number, some), reply in zip(calls, replies, strict=True):
+        if reply is None:
+            return None
+        found |= _found({i: lines[i][0] for i in some}, number, reply)
+    return found
+
+
+def _found(parents: Mapping[int, Parent], shard: int, said: Sequence[Attached]) -> dict[int, Known]:
+    """Those of them that are, or were, in the shard of this number. ``said``: of each."""
+    together = zip(parents.items(), said, strict=True)
+    return {i: _known(parent, shard, one) for (i, parent), one in together if one.how != UNKNOWN}
+
+
+def _calls(homes: Mapping[int, int]) -> list[tuple[int, list[int]]]:
+    """Which of them go together into a shard, of this number."""
+    places: dict[int, list[int]] = {}
+    for i, number in homes.items():
+        places.setdefault(number, []).append(i)
+    return [
+        (number, some[begin : begin + MAX_BATCH])
+        for number, some in sorted(places.items())
+        for begin in range(0, len(some), MAX_BATCH)
+    ]
+
+
+def _said(
+    calls: Sequence[tuple[int, list[int]]], lines: Mapping[int, tuple[Parent, str]], lives: Mapping[int, str]
+) -> list[tuple[int, list[str]]]:
+    """What each call says."""
+    return [
+        (number, [value for i in some for value in (lines[i][0].id, lives.get(i, ""), lines[i][1])])
+        for number, some in calls
+    ]
+
+
+def _attach_each(
+    store: RedisStore, topic: str, settings: TopicSettings | None, calls: Sequence[tuple[int, list[str]]]
+) -> Op[list[list[Attached] | None]]:
+    """``calls``: numbers of shards, and what is said to them."""
+    if not calls:
+        return []
+    keys = store.session.keys
+    return (
+        yield from store.scripts.attach_each([(keys.shard(topic, number), settings, some) for number, some in calls])
+    )
+
+
+def _known(parent: Parent, shard: int, one: Attached) -> Known:
+    if one.how == "full":
+        raise InvalidInput(
+            f"after: about 2,500 jobs wait for {parent.id!r} of topic {parent.topic!r}, and no more can: let one in "
+            "between wait for it, and others for that one"
+        )
+    return Known(parent.topic, shard, parent.id, one.life, one.generation, one.how)

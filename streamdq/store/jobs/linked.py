@@ -1,0 +1,33 @@
+"""Plain reads of which jobs wait for which."""
+
+from __future__ import annotations
+
+from ...job.after import PER_FIELD, Dependencies
+from ...keys import ShardKeys
+from ...link.command import Command
+from ...link.session import Op, Session, checked
+from ..commands import in_steps, one
+from .links import Follower, dependencies_in, fields_of, followers_in, member
+from .records import nonce_of
+
+
+def dependencies(session: Session, k: ShardKeys, id: str, record: bytes, most: int | None) -> Op[Dependencies | None]:
+    """What the job waits, or waited, for, with so many of these (None: all); None: nothing is known of that."""
+    name = member(id, nonce_of(record))
+    commands = [
+        Command(k.dependencies, ("HGET", k.dependencies, name)), Command(k.blocked, ("ZSCORE", k.blocked, name)),
+    ]  # fmt: skip
+    head, blocked = map(checked, (yield from session.call(commands)))
+    if head is None:
+        return None
+    total = int(head.split(b"|")[0])
+    parts = -(-min(total, total if most is None else most) // PER_FIELD)
+    reads = [Command(k.dependencies, ("HGET", k.dependencies, field)) for field in fields_of(name, parts)]
+    stored = [checked(reply) for reply in (yield from in_steps(session, reads))]
+    return dependencies_in(head, blocked is not None, stored)
+
+
+def followers(session: Session, k: ShardKeys, id: str) -> Op[list[Follower]]:
+    """Who waits for a job that is in the pool."""
+    text = yield from one(session, k.followers, "HGET", k.followers, id)
+    return followers_in(text) if text else []

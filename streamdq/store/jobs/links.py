@@ -1,0 +1,189 @@
+"""The codec of what is stored of jobs that wait for others, and of those that they wait for (lua/lib/followers.lua,
+lua/lib/waits.lua); and the replies of the scripts that read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from ...job.after import PER_FIELD, Dependencies, Dependency, Waits
+
+SEPARATOR = "\x1f"
+UNKNOWN = "unknown"
+"""What ``attach`` says of a job of which there is nothing."""
+BY_RESULT = "="
+"""How the life begins of a job of which only its kept results tell how it has ended; alone: any such job."""
+ENDINGS = {
+    "": ".", "done": "o", "dead": "d", "cancelled": "c", "replaced": "r", "expired": "e", "purged": "p",
+    "archived": "a", "left": "g", "lost": "l",
+}  # fmt: skip
+"""The letter of each, as in lua/lib/dependents.lua."""
+
+
+class Attached(NamedTuple):
+    """What ``attach`` says of a job that another one is to wait for."""
+
+    life: str
+    generation: int
+    how: str  # as in lua/lib/followers.lua
+
+
+def attached_in(reply: Sequence[Any] | None) -> list[Attached] | None:
+    """None: the caller's settings of the topic are out of date."""
+    return None if reply is None else [Attached(life.decode(), number, how.decode()) for life, number, how in reply]
+
+
+class Follower(NamedTuple):
+    """Who waits for a job, and is the ``place``-th of those that it waits for."""
+
+    line: str  # as it is stored
+    topic: str
+    shard: int
+    place: int
+    nonce: str
+    id: str
+
+
+class Ending(NamedTuple):
+    """A job that has ended, or goes on, of which its followers are to be reported."""
+
+    field: str
+    generation: int
+    how: str
+    followers: list[Follower]
+
+
+class Endings(NamedTuple):
+    """Reply of endings. Times are ms; -1: never."""
+
+    now_ms: int
+    next_ms: int
+    look_ms: int
+    endings: list[Ending]
+
+
+def endings_in(reply: Sequence[Any]) -> Endings:
+    now_ms, next_ms, look_ms, *rest = reply
+    pairs = zip(rest[::2], rest[1::2], strict=True)
+    return Endings(now_ms, next_ms, look_ms, [_ending(field.decode(), text.decode()) for field, text in pairs])
+
+
+def _ending(field: str, text: str) -> Ending:
+    head, *lines = text.split("\n")
+    _, generation, how = head.split("|") if head else ("", "0", "")
+    return Ending(field, int(generation), how.rstrip("+"), [_follower(line) for line in lines if line])
+
+
+def _follower(line: str) -> Follower:
+    _, topic, shard, index, nonce, id = line.split("\x1f")
+    return Follower(line, topic, int(shard), int(index), nonce, id)
+
+
+class Received(IntEnum):
+    """What deliver answers to a piece of news."""
+
+    ENDED = 0  # the job that waited
+    WAITS = 1  # or has started before
+    STARTS = 2
+
+
+class Asked(NamedTuple):
+    """One of those that a job waits for, and that has not reported its end: its place, and what is known of it."""
+
+    place: int
+    topic: str
+    shard: int
+    life: str
+    id: str
+    generation: int
+
+
+class LookedAfter(NamedTuple):
+    """Reply of look_after: jobs that wait, by id and nonce, each with those that it may have to ask."""
+
+    now_ms: int
+    next_ms: int  # -1: none waits
+    waiting: list[tuple[str, str, list[Asked]]]
+
+
+def looked_after_in(reply: Sequence[Any]) -> LookedAfter:
+    now_ms, next_ms, *rest = reply
+    found: dict[bytes, list[Asked]] = {}
+    for member, n, others, states in zip(*(rest[i::4] for i in range(4)), strict=True):
+        found.setdefault(member, []).extend(_asked(int(n), others.decode(), states.decode()))
+    names = [member.decode().split("\x1f") for member in found]
+    return LookedAfter(
+        now_ms, next_ms, [(id, nonce, asked) for (id, nonce), asked in zip(names, found.values(), strict=True)]
+    )
+
+
+def _asked(n: int, others: str, states: str) -> Iterator[Asked]:
+    marks, *generations = states.split(",")
+    known = {int(i): int(number) for i, _, number in (one.partition("=") for one in generations)}
+    for i, line in enumerate(others.split("\n")):
+        if marks[i] != "o":
+            topic, shard, life, id = line.split("\x1f")
+            yield Asked(n * PER_FIELD + i, topic, int(shard), life, id, known.get(i + 1, 0))
+
+
+class Known(NamedTuple):
+    """One of those that a new job waits for: where it is, and what ``attach`` said of it."""
+
+    topic: str
+    shard: int
+    id: str
+    life: str
+    generation: int
+    how: str
+
+
+def dependencies(waits: Waits, known: Sequence[Known]) -> list[str]:
+    """What a new job waits for, in the form that enqueue_after takes."""
+    done = sum(one.how == "done" for one in known)
+    failed = sum(one.how not in ("", "done") for one in known)
+    out = [f"{len(known)}|{done}|{failed}|{waits.delay_ms}|{waits.on_failure}|0"]
+    for begin in range(0, len(known), PER_FIELD):
+        some = known[begin : begin + PER_FIELD]
+        out.append("\n".join(SEPARATOR.join((one.topic, str(one.shard), one.life, one.id)) for one in some))
+        marks = "".join(ENDINGS[one.how] for one in some)
+        noted = [f",{i}={one.generation}" for i, one in enumerate(some, 1) if one.generation and one.how != "done"]
+        out.append(marks + "".join(noted))
+    return out
+
+
+def follower(topic: str, shard: int, index: int, nonce: str, id: str) -> str:
+    """Who waits for a job, in the form that attach takes."""
+    return SEPARATOR.join((topic, str(shard), str(index), nonce, id))
+
+
+OUTCOMES = {letter: how or None for how, letter in ENDINGS.items()}
+
+
+def member(id: str, nonce: str) -> str:
+    """How a job that waits is named in its shard's keys."""
+    return f"{id}{SEPARATOR}{nonce}"
+
+
+def fields_of(member: str, parts: int) -> list[str]:
+    """The fields of ``dependencies`` with the first parts of what a job waits for."""
+    return [f"{member}{SEPARATOR}{n}{end}" for n in range(parts) for end in ("", f"{SEPARATOR}s")]
+
+
+def dependencies_in(head: bytes, blocked: bool, stored: Sequence[bytes | None]) -> Dependencies:
+    """``stored``: the values of ``fields_of``."""
+    total, done, failed, delay_ms, on_failure, _ = head.decode().split("|")
+    jobs: list[Dependency] = []
+    for others, states in zip(stored[::2], stored[1::2], strict=True):
+        marks = (states or b"").decode().split(",")[0]
+        for line, letter in zip((others or b"").decode().split("\n"), marks, strict=False):
+            topic, _, _, id = line.split(SEPARATOR)
+            jobs.append(Dependency(topic, id, OUTCOMES[letter]))
+    how: Any = on_failure
+    return Dependencies(int(total), int(done), int(failed), how, int(delay_ms), blocked, tuple(jobs))
+
+
+def followers_in(text: bytes) -> list[Follower]:
+    """Who waits for a job that is in the pool."""
+    return _ending("", text.decode()).followers

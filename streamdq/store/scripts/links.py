@@ -1,0 +1,65 @@
+"""Jobs that wait for others, and how these are told to have ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...config import TopicSettings
+from ...keys import ShardKeys
+from ...link.session import Op
+from ..assembly import keys_of
+from ..calling import KeysAndArgs, ScriptCalls, Spread, has_not_begun
+from ..jobs.links import Attached, Endings, LookedAfter, Received, attached_in, endings_in, looked_after_in
+from ..replies import Enqueued, enqueued_in
+
+
+class LinkScripts(ScriptCalls):
+    def attach(self, k: ShardKeys, topic: TopicSettings | None, followers: Sequence[str]) -> Op[list[Attached] | None]:
+        """``followers``: id and life of the job that is waited for, and who waits for it (``links.follower``), for
+        each. ``topic`` None: the caller knows where the jobs are. None: its settings are out of date.
+        """
+        return attached_in((yield from self._run("attach", *self._attaching(k, topic, followers))))
+
+    def attach_each(
+        self, calls: Sequence[tuple[ShardKeys, TopicSettings | None, Sequence[str]]]
+    ) -> Op[list[list[Attached] | None]]:
+        """The replies of several calls of ``attach``, in their order. They are sent together."""
+        if len(calls) == 1:
+            return [(yield from self.attach(*calls[0]))]
+        found: list[list[Attached] | None] = []
+        yield from self.check_rights((k.jobs for k, *_ in calls))
+        commands = [self._commands("attach", [self._attaching(*call)])[0] for call in calls]
+        for call, reply in zip(calls, (yield from self._session.call(commands)), strict=True):
+            again = has_not_begun(reply)  # as its node does not know the script yet
+            found.append((yield from self.attach(*call)) if again else attached_in(self._checked(reply)))
+        return found
+
+    def _attaching(self, k: ShardKeys, topic: TopicSettings | None, followers: Sequence[str]) -> KeysAndArgs:
+        return keys_of("attach", k), (self._now(), topic.layout.text if topic else "", *followers)
+
+    def enqueue_after(
+        self, k: ShardKeys, spread: Spread, how: str, job: Sequence[Any], dependencies: Sequence[str]
+    ) -> Op[Enqueued]:
+        """``how``: keep or replace the job that has the id. ``job``: its id, and the rest of its record."""
+        args = (self._now(), spread, self._history, how, *job, *dependencies)
+        return enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
+
+    def deliver(self, k: ShardKeys, news: Sequence[Any]) -> Op[list[Received]]:
+        """``news``: id and nonce of who waits, the job's place, generation and how, and what was known of it or '',
+        for each.
+        """
+        reply = yield from self._run("deliver", keys_of("deliver", k), (self._now(), self._history, *news))
+        return [Received(code) for code in reply]
+
+    def look_after(self, k: ShardKeys, limit: int) -> Op[LookedAfter]:
+        keys = keys_of("look_after", k)
+        return looked_after_in((yield from self._run("look_after", keys, (self._now(), self._history, limit))))
+
+    def endings(self, k: ShardKeys, limit: int) -> Op[Endings]:
+        return endings_in((yield from self._run("endings", keys_of("endings", k), (self._now(), limit))))
+
+    def delivered(self, k: ShardKeys, delivered: Sequence[Any]) -> Op[int]:
+        """``delivered``: field, generation, when to do so again, and the lines of followers that have ended."""
+        reply: int = yield from self._run("delivered", keys_of("delivered", k), (self._now(), *delivered))
+        return reply

@@ -1,0 +1,192 @@
+"""What is promised of jobs that wait for others: none starts before all of these were done, or have ended; and at rest
+none waits in silence. It starts, it is cancelled, or it is reported as blocked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from streamdq.store.jobs.links import BY_RESULT, ENDINGS
+
+from .model import NEVER_MS, Call, Model, Shard, Tracked, Waits
+
+_FOR_GOOD = ("purged", "archived", "expired", "restored", "cancelled")
+
+
+def enqueue_after(model: Model, call: Call, job: Tracked) -> None:
+    """The job has been put in."""
+    total, done, failed, delay_ms, on_failure, _ = call.args[6].decode().split("|")
+    lines = [line.split("\x1f") for part in call.args[7::2] for line in part.decode().split("\n")]
+    letters = "".join(part.decode().partition(",")[0] for part in call.args[8::2])
+    parents = tuple(
+        ((topic, int(number)), id, _life(model, ((topic, int(number)), id, life), letter))
+        for (topic, number, life, id), letter in zip(lines, letters, strict=True)
+    )
+    if len(parents) != int(total):
+        model.broken(f"job {job.serial} waits for {total}, of which {len(parents)} are named")
+    job.waits, job.due_ms = Waits(parents, on_failure, int(delay_ms)), NEVER_MS
+    model.parents |= {model.first_of[life] for life in parents if life in model.first_of}
+    note_ends(model)
+    if int(done) + (int(failed) if on_failure == "run" else 0) == int(total):
+        _starts(model, call, job)
+    elif int(failed) and on_failure == "cancel":
+        model.results.cancelled(model, job, call.now_ms)
+        job.gone = "cancelled"
+    model.happened[f"enqueue_after: {'some have ended' if int(done) + int(failed) else 'all live'}"] += 1
+
+
+def _life(model: Model, parent: tuple[Shard, str, str], letter: str) -> str:
+    """Of one that is known by its result alone, only how it had ended matters."""
+    shard, id, life = parent
+    if life != BY_RESULT:
+        return life
+    life += letter
+    first = model.first_of[shard, id, life] = f"{id} by its result: {letter}"
+    (model.ever_done if letter == ENDINGS["done"] else model.ever_failed).add(first)
+    model.happened[f"enqueue_after: by a result, {letter}"] += 1
+    return life
+
+
+def attach(model: Model, call: Call) -> None:
+    if call.reply is None:
+        model.happened["attach: settings out of date"] += 1
+        return
+    for id, (life, _, how) in zip(call.args[2::3], call.reply, strict=True):
+        model.happened[f"attach: {how.decode() or 'live'}"] += 1
+        job = model.live.get((call.shard, id.decode()))
+        lives = (
+            job is not None
+            and not job.gone
+            and (
+                life == BY_RESULT.encode() or model.first_of.get((call.shard, id.decode(), life.decode())) == job.first
+            )
+        )
+        if job is not None and lives and any(one.ended == "done" for one in job.deliveries.values()):
+            model.joined_late.add(job.first)
+        if how == b"done" and lives and outcome(model, job) == "open" and not model.lost_data:
+            model.broken(f"job {job.serial} is said to be done, and is open")  # type: ignore[union-attr]
+
+
+def deliver(model: Model, call: Call) -> None:
+    for number, code in enumerate(call.reply):
+        id, nonce, _, _, how, _ = call.args[2 + 6 * number : 8 + 6 * number]
+        job = _named(model, call.shard, id.decode(), nonce.decode())
+        model.happened[f"deliver: {how.decode() or 'goes on'}: {code}"] += 1
+        if job is None or job.waits is None or job.gone:
+            continue
+        if code == 2 and job.due_ms == NEVER_MS:
+            _starts(model, call, job)
+        elif code == 0 and job.due_ms == NEVER_MS:
+            if job.waits.on_failure != "cancel":
+                model.broken(f"job {job.serial} waits, and is said to have ended")
+            elif not any(_has_failed(model, parent) for parent in job.waits.parents):
+                others = [model.jobs.get(model.first_of.get(parent, "")) for parent in job.waits.parents]
+                model.broken(f"job {job.serial} is cancelled, and none that it waits for has failed: {job}, {others}")
+            model.results.cancelled(model, job, call.now_ms)
+            job.gone = "cancelled"
+
+
+def _named(model: Model, shard: Shard, id: str, nonce: str) -> Tracked | None:
+    job = model.live.get((shard, id))
+    return job if job is not None and model.first_of.get((shard, id, nonce)) == job.first else None
+
+
+def _starts(model: Model, call: Call, job: Tracked) -> None:
+    assert job.waits is not None
+    for parent in job.waits.parents:
+        first = model.first_of.get(parent)
+        is_fine = first in model.ever_done or (job.waits.on_failure == "run" and _has_failed(model, parent))
+        if not is_fine:
+            model.broken(f"job {job.serial} starts, though {parent} has not ended well: {model.jobs.get(first or '')}")
+    job.due_ms = call.now_ms + job.waits.delay_ms
+    for delivery in job.deliveries.values():
+        if delivery.due_ms == NEVER_MS:
+            delivery.due_ms = job.due_ms
+
+
+def _has_failed(model: Model, parent: tuple[Shard, str, str]) -> bool:
+    """Now, or ever: what Redis has forgotten may be reported late."""
+    first = model.first_of.get(parent)
+    return first in model.ever_failed or outcome(model, model.jobs.get(first or "")) in ("dead", "failed")
+
+
+def outcome(model: Model, job: Tracked | None) -> str:
+    """open, done, dead (a kick may change that) or failed. None: it is lost."""
+    if job is None or job.gone:
+        return "failed"
+    ends = [one.ended for group, one in job.deliveries.items() if group in model.groups.get(job.shard, {})]
+    if "dead" in ends:
+        return "dead"
+    if any(end in _FOR_GOOD for end in ends):
+        return "failed"
+    if "aborting" in ends:
+        return "late"  # and perhaps cancelled, unseen, with its consumer
+    must = model.groups_of(job)
+    if any(not job.of(group).ended and job.may_be_late(model.now_ms, group) for group in must):
+        return "late"  # and perhaps given up
+    return "done" if ends and all(job.of(group).ended == "done" for group in must) else "open"
+
+
+def _may_be_left(model: Model, job: Tracked | None) -> bool:
+    """Whether Redis may say that the job has ended with its groups, or has failed, though all groups that are left have
+    done it. Nothing tells so of a job without a shared entry, if nobody waited for it then. And a group may have failed
+    it permanently before it left.
+    """
+    if job is None or not model.happened["a group leaves"] or outcome(model, job) != "done":
+        return False
+    is_alone = bool(job.key or job.only) and job.first in model.joined_late
+    return is_alone or job.first in model.failed_in_a_group
+
+
+def note_ends(model: Model) -> None:
+    """What has happened to those that others wait for. It stays known, whatever Redis forgets."""
+    for first in model.parents - model.ever_done:
+        job = model.jobs.get(first)
+        how = outcome(model, job)
+        if job is not None and any(one.ended in ("purged", "expired", "cancelled") for one in job.deliveries.values()):
+            model.failed_in_a_group.add(first)
+        if how == "done":
+            model.ever_done.add(first)
+            if _may_be_left(model, job):
+                model.ever_failed.add(first)
+        elif how != "open":
+            model.ever_failed.add(first)
+
+
+def at_rest(model: Model, waiting: Collection[tuple[Shard, str]], blocked: Collection[tuple[Shard, str]]) -> None:
+    """``waiting``: shard and id of the jobs that wait in Redis; ``blocked``: of those that it reports."""
+    for job in [job for job in model.live.values() if job.waits is not None and not job.gone]:
+        place = job.shard, job.id
+        if job.due_ms != NEVER_MS:
+            if place in waiting:
+                model.broken(f"job {job.serial} waits, though it was started: {job}")
+            continue
+        if place not in waiting:
+            model.broken(f"job {job.serial} no longer waits, and nothing started it: {job}")
+        _must_wait(model, job, place in blocked)
+
+
+def _found_in(model: Model, shard: Shard, job: Tracked | None) -> str:
+    """How a job has ended, as this shard knows. One that came back from the archive to another shard stays archived."""
+    if job is not None and job.shard != shard:
+        return "archived"
+    return "left" if _may_be_left(model, job) else outcome(model, job)
+
+
+def _must_wait(model: Model, job: Tracked, is_blocked: bool) -> None:
+    assert job.waits is not None
+    others = {parent: model.jobs.get(model.first_of.get(parent, "")) for parent in job.waits.parents}
+    found = {parent: _found_in(model, parent[0], one) for parent, one in others.items()}
+    story = f"{job}: {found}, of which once done: {[p for p in found if model.first_of.get(p) in model.ever_done]}"
+    is_open = any(how == "open" for how in found.values())
+    failed = [
+        p for p, how in found.items() if how not in ("open", "done") and model.first_of.get(p) not in model.ever_done
+    ]
+    model.happened[f"at rest: waits, {'open' if is_open else 'blocked' if is_blocked else 'not blocked'}"] += 1
+    if not is_open and all(how == "done" for how in found.values()):
+        model.broken(f"job {job.serial} was never started, though all are done: {story}")
+    elif job.waits.on_failure == "block":
+        if (failed or not is_open) and not is_blocked:
+            model.broken(f"job {job.serial} waits in silence: {story}")
+    elif not is_open or (failed and job.waits.on_failure == "cancel"):
+        model.broken(f"job {job.serial} waits for nothing ({job.waits.on_failure}): {story}")
