@@ -105,9 +105,14 @@ def _starts(model: Model, call: Call, job: Tracked) -> None:
 
 
 def _has_failed(model: Model, parent: tuple[Shard, str, str]) -> bool:
-    """Now, or ever: what Redis has forgotten may be reported late."""
+    """Now, or ever: what Redis has forgotten may be reported late. A job that a later group may do as well may have
+    been replaced.
+    """
     first = model.first_of.get(parent)
-    return first in model.ever_failed or outcome(model, model.jobs.get(first or "")) in ("dead", "failed")
+    job = model.jobs.get(first or "")
+    how = outcome(model, job)
+    may_be_open = how == "done" and job is not None and model.groups[job.shard].keys() - set(model.groups_of(job))
+    return first in model.ever_failed or how in ("dead", "failed") or bool(may_be_open)
 
 
 def outcome(model: Model, job: Tracked | None) -> str:

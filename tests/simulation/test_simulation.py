@@ -48,6 +48,7 @@ FOUND = {
     52100074: "the judge forgot that those that wait for such a job don't hear of it any more, and stay blocked",
     52100204: "the judge forgot that a job which comes back from the archive to a new topic has lost its followers",
     52100211: "the judge forgot that a job which waits can be aborted in all its groups",
+    52100245: "the judge forgot that a job may still be open in a group which came after it, and be replaced",
     52100158: "the judge forgot that a job which a group had given up has failed, though the group has left since",
     52100054: "the judge forgot that a job that is late may be cancelled as well as given up",
     52100101: "the judge forgot that an aborted job gives the place of its key free when it is lost with its consumer",
