@@ -28,7 +28,7 @@ from ..times.clock import RedisTime
 from .shard_timers import NEVER, ShardTimers
 
 _AT_ONCE = MAX_BATCH  # endings of one look
-_TOLD_AT_ONCE = 100  # followers: each that starts takes its shard 50 µs
+_FOLLOWERS_AT_ONCE = 100  # followers: each that starts takes its shard 50 µs
 _LOOKED_AT = 20  # jobs that wait, of one look
 _AGAIN_MS, _AGAIN_AT_MOST_MS = 30_000, 600_000
 _SOON_MS = 1_000
@@ -188,8 +188,8 @@ class Endings:
         if place.topic not in self._topics.known:
             return [(one.ending.field, one.follower.line) for one in news]
         ended: list[tuple[str, str]] = []
-        for begin in range(0, len(news), _TOLD_AT_ONCE):
-            some = news[begin : begin + _TOLD_AT_ONCE]
+        for begin in range(0, len(news), _FOLLOWERS_AT_ONCE):
+            some = news[begin : begin + _FOLLOWERS_AT_ONCE]
             args = [
                 value
                 for ending, one in some
