@@ -103,13 +103,13 @@ def until(done: Callable[[], bool], within_s: float, every_s: float = 0.005) -> 
     return True
 
 
-def must(done: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
+def must(done: Callable[[], bool], what: str, within_s: float = 60.0, every_s: float = 0.005) -> None:
     """Like ``until``, but a workload that hangs is a failure.
 
     Raises:
         TimeoutError: it was not done in time.
     """
-    if not until(done, within_s):
+    if not until(done, within_s, every_s):
         raise TimeoutError(f"not within {within_s:g} s: {what}")
 
 

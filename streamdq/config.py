@@ -296,6 +296,7 @@ class TopicSettings(BaseModel):
     ttr_ms: int = 60_000
     retry: str = DEFAULT_RETRY
     max_deliveries: int = 5
+    dead_for_ms: int | None = None  # dead letters that are older are removed; None: none is
     rate: float | None = None
     durable: str | None = None
     key_concurrency: int | None = None
@@ -385,6 +386,7 @@ class TopicSettings(BaseModel):
             "key_limit", self._key_limit,
             "key_order", self.key_order or "",
             "results", ",".join(f"{name}={ms}" for name, ms in self.results.items()),
+            "dead_for", self.dead_for_ms or "",
         ]  # fmt: skip
         if self.sharded_by_key:  # otherwise a mark stays: a registry that was lost does not know of it
             fields += ["sharded_by_key", 1]

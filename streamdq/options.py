@@ -76,6 +76,7 @@ OF_TOPIC: Mapping[str, str] = {
     "key_rate": 'Attempts of a key that start in a time at most: "5/s", "100/10m"; "0": no limit.',
     "result": "For how long what handlers return is kept; `0`: no longer. If the topic has several groups, for those "
     "that are named.",
+    "dead_for": "For how long dead letters are kept; `0`: until somebody kicks or purges them.",
     "create": "Create the topic, even if its name is nearly that of another one.",
 }
 """Of a topic's settings."""

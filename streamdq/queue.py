@@ -222,6 +222,7 @@ class Queue(_Base):
     history = _blocking(lambda: operations.history.topic_history.history)
     job_history = _blocking(lambda: operations.history.job_history.job_history)
     forget_dump = _blocking(lambda: operations.history.topic_history.forget_dump)
+    erase = _blocking(lambda: operations.erase.erase.erase)
     audit = _blocking(lambda: operations.checks.audit.audit)
     doctor = _blocking(lambda: operations.checks.doctor.doctor)
 
@@ -377,6 +378,7 @@ class AsyncQueue(_Base):
     history = _awaited(lambda: operations.history.topic_history.history)
     job_history = _awaited(lambda: operations.history.job_history.job_history)
     forget_dump = _awaited(lambda: operations.history.topic_history.forget_dump)
+    erase = _awaited(lambda: operations.erase.erase.erase)
     audit = _awaited(lambda: operations.checks.audit.audit)
     doctor = _awaited(lambda: operations.checks.doctor.doctor)
 

@@ -603,6 +603,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
         "ttr": show_ms(settings.ttr_ms),
         "retry": str(RetrySchedule.of(settings.retry)),
         "max_deliveries": str(settings.max_deliveries),
+        "dead_for": show_ms(settings.dead_for_ms) if settings.dead_for_ms else "until kicked or purged",
         "rate": "no limit" if settings.rate is None else f"{settings.rate:,.12g} jobs/s",
         "durable": settings.durable or "as each process is configured",
         "key_concurrency": str(settings.key_concurrency or "no limit"),

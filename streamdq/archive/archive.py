@@ -152,6 +152,27 @@ class Archive:
             )
         return _Side(queue)
 
+    def complete(self, queue: Queue, topic: str | None = None) -> None:
+        """Completes what killed runs had begun. If none is running, Redis then has no dead letter that a row has.
+
+        Raises:
+            UnknownTopic: the given one does not exist.
+            ArchiveError, ServerError: run it again.
+        """
+        side = self._side(queue)
+        side.clear(self._store, topic)
+        _Intake(self._store, side, Wanted(topic), None, None).complete_killed_run()
+
+    def delete(self, rows: Sequence[ArchivedJob]) -> int:
+        """Deletes these rows permanently; returns how many. Those stay whose dead letters a run of ``store`` has yet to
+        take out of Redis.
+
+        Raises:
+            ArchiveError
+        """
+        parts = (rows[start : start + PAGE] for start in range(0, len(rows), PAGE))
+        return sum(self._store.delete([row.number for row in part]) for part in parts)
+
     # -- reading
 
     def rows(self, wanted: Wanted, limit: int = 100, after: int = 0) -> list[ArchivedJob]:

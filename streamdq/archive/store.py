@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, inspect, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, inspect, or_, select, update
 
 from ..errors import ArchiveError, ArchiveMissing, ArchiveRefusesWrites, ArchiveUnavailable, ArchiveVersion
 from ..store.jobs.records import url_and_key, url_line
@@ -96,6 +96,13 @@ class Store:
         if held:
             numbers = [row.number for row in held]
             db.execute(update(DEAD_LETTERS).values(_values(state)).where(DEAD_LETTERS.c.number.in_(numbers)))
+
+    def delete(self, numbers: Sequence[int]) -> int:
+        """Deletes rows whose dead letters Redis has no more; returns how many."""
+        c = DEAD_LETTERS.c
+        gone = delete(DEAD_LETTERS).where(c.namespace == self._namespace, c.state != RowState.STORED.value)
+        with self.writing() as db:
+            return db.execute(gone.where(c.number.in_(numbers))).rowcount
 
     def _key(self, burial: DeadLetter | Receipt) -> dict[str, Any]:
         own = (self._namespace, burial.topic, burial.group, burial.id, burial.buried_ms, burial.sequence)

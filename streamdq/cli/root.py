@@ -18,7 +18,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Servers": ("exporter",),
     "Checks": ("audit", "doctor", "demo"),
     "History": (),
-    "Storage": ("bodies",),
+    "Storage": ("bodies", "erase"),
 }  # fmt: skip
 """The sections of the help, and the commands that are always there, each in one of them. Those of optional parts
 follow; their ``rich_help_panel`` names the section.
@@ -27,6 +27,7 @@ follow; their ``rich_help_panel`` names the section.
 PARTS: Mapping[str, Sequence[str]] = {
     "jobs": ("enqueue", "get", "result", "cancel", "abort", "reschedule", "dead"),
     "find": ("find", "jobs"),
+    "erase": ("erase",),
     "schedules": ("schedule",),
     "topics": ("topic", "stats", "upcoming", "scale", "audit", "doctor"),
     "work": ("worker", "mover", "rehearse", "demo"),

@@ -239,6 +239,7 @@ def configure(
     key_order: Annotated[KeyOrder | None, option("key_order", OF_TOPIC)] = None,
     key_rate: Annotated[str | None, option("key_rate", OF_TOPIC)] = None,
     result: Annotated[list[str] | None, option("result", OF_TOPIC, "Such as 1d, or GROUP=1d; may be repeated.")] = None,
+    dead_for: Annotated[str | None, option("dead_for", OF_TOPIC, "Such as 90d.")] = None,
     create: Annotated[bool, option("create", OF_TOPIC)] = False,
     as_json: Json = False,
 ) -> None:
@@ -254,6 +255,7 @@ def configure(
             topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=groups, rate=rate,
             durable=durable, key_concurrency=key_concurrency, key_rate=key_rate, create=create,
             key_order=None if key_order is None else _KEY_ORDERS[key_order], result=_retention(result),
+            dead_for=dead_for,
         )  # fmt: skip
     if as_json:
         terminal.print_json(json_out.settings_json(topic, settings))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 GRACE_S = 3_600
 LETTER = "c"
-_ROW_GROUP = 100_000
-_AT_ONCE = 24  # hours merged per manifest
+ROW_GROUP = 100_000
+AT_ONCE = 24  # hours merged per manifest
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ def compact(
         hours = _hours(manifest)
         progress(0, sum(file.rows for hour in hours for file in hour))
         rest = iter(hours)
-        while group := list(islice(rest, _AT_ONCE)):
+        while group := list(islice(rest, AT_ONCE)):
             number = manifest.compacted + 1
             joined = []
             for files in group:
@@ -67,7 +67,7 @@ def compact(
             result.hours += len(group)
             result.joined += sum(map(len, group))
             result.rows += sum(file.rows for file in joined)
-        result.removed = _remove(folder, grace_s)
+        result.removed = remove_replaced(folder, grace_s)
     return result
 
 
@@ -87,7 +87,7 @@ def _join(folder: Folder, files: Sequence[DumpFile], number: int) -> DumpFile:
         lib.parquet.ParquetWriter(target, arrow_schema(), **parquet_options()) as writer,
     ):
         for table in _row_groups(folder, files):
-            writer.write_table(table, row_group_size=_ROW_GROUP)
+            writer.write_table(table, row_group_size=ROW_GROUP)
             rows += table.num_rows
     return DumpFile(path=path, rows=rows, bytes=folder.size(path))
 
@@ -95,17 +95,17 @@ def _join(folder: Folder, files: Sequence[DumpFile], number: int) -> DumpFile:
 def _row_groups(folder: Folder, files: Sequence[DumpFile]) -> Iterator[pa.Table]:
     """The rows of all files, in portions of the size of good row groups."""
     lib, waiting, rows = pyarrow(), [], 0
-    for table in chain.from_iterable(_read(folder, file) for file in files):
+    for table in chain.from_iterable(read_file(folder, file) for file in files):
         waiting.append(table)
         rows += table.num_rows
-        if rows >= _ROW_GROUP:
+        if rows >= ROW_GROUP:
             yield lib.concat_tables(waiting)
             waiting, rows = [], 0
     if waiting:
         yield lib.concat_tables(waiting)
 
 
-def _read(folder: Folder, file: DumpFile) -> Iterator[pa.Table]:
+def read_file(folder: Folder, file: DumpFile) -> Iterator[pa.Table]:
     """A file's row groups, one at a time, as a joined file may be too large for memory.
 
     Raises:
@@ -143,7 +143,7 @@ def _commit(folder: Folder, group: Sequence[Sequence[DumpFile]], joined: Sequenc
     return update_manifest(folder, swap)
 
 
-def _remove(folder: Folder, grace_s: float) -> int:
+def remove_replaced(folder: Folder, grace_s: float) -> int:
     """Removes files that were replaced long enough ago: first the files, then their names, so that none is
     forgotten.
     """

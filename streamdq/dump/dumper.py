@@ -276,6 +276,7 @@ class Dumper:
         mark = self._manifest.stream(shard.topic, shard.shard).model_copy()
         held = self._hold(shard, mark)
         stream = _Stream(shard, mark, held)
+        mark.written += held.erased  # those rows are not lost
         if self._is_another(shard, mark, held):
             if held.since != mark.since and held.since in mark.earlier:
                 self._resume(stream)
@@ -308,7 +309,7 @@ class Dumper:
         """Starts dumping a stream that is new, or new again after it was lost. All its rows are to be dumped. The
         number of rows trimmed before is known; from now on none is trimmed.
         """
-        gone = max(0, held.written - held.length)
+        gone = max(0, held.written - held.length - held.erased)
         if mark.since:
             self._end_life(mark, held.since)
         else:
@@ -319,7 +320,7 @@ class Dumper:
         else:
             mark.skipped += gone
             self._result.skipped += gone
-        mark.since, mark.last, mark.written = held.since, "", gone
+        mark.since, mark.last, mark.written = held.since, "", gone + held.erased
         self._note(mark)
 
     def _resume(self, stream: _Stream) -> None:

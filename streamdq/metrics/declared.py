@@ -155,6 +155,7 @@ CALLBACK_BREAKS = Counter(
     "streamdq_callback_breaks", "Times that a receiver was found dead and not called for a while.", _NAMESPACE
 )
 
+ERASED = Counter("streamdq_erased", "What erasures have removed, by place, such as history.", (*_NAMESPACE, "place"))
 OUTBOX_ROWS = Counter(
     "streamdq_outbox_rows",
     "Rows of a database's outbox by outcome: relayed, refused (the id is taken, or the row is invalid), ended (a kept "

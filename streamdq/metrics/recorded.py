@@ -150,6 +150,14 @@ def loop_blocked(namespace: str, seconds: float) -> None:
         declared.LOOP_BLOCKED.labels(namespace).inc(seconds)
 
 
+def erased(namespace: str, place: str, count: int) -> None:
+    """Counts what an erasure has removed."""
+    from . import declared
+
+    if declared.counting() and count:
+        declared.ERASED.labels(namespace, place).inc(count)
+
+
 def outbox(namespace: str, topic: str, outcome: str, count: int) -> None:
     """Counts rows of a database's outbox; ``count`` may be 0."""
     from . import declared

@@ -1,4 +1,6 @@
-"""Removes old history and the consumers of dead processes, which never come back. The active mover runs it."""
+"""Removes old history, old dead letters, and the consumers of dead processes, which never come back. The active mover
+runs it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..process.logs import log
 from ..store import namespace
+from ..store.batches import most_jobs
 from ..store.scripts import Scripts
 from ..store.topics import group_consumers
 from ..store.topics.topics import Topics
@@ -35,6 +38,20 @@ class Cleanup:
         gone = 0
         while step := await arun(self._link, self._scripts.trim_history(shard)):
             gone += step
+        return gone
+
+    async def trim_dead(self, shard: ShardKeys) -> int:
+        """Removes the shard's dead letters that are older than the topic keeps them; returns how many."""
+        topic, gone = self._topics.known.get(shard.topic), 0
+        groups = topic.group_names if topic and topic.dead_for_ms else ()
+        most = most_jobs(_LIMIT, len(groups))
+        for group in groups:
+            step = most
+            while step == most:
+                step = await arun(self._link, self._scripts.trim_dead(shard, group, most))
+                gone += step
+        if gone:
+            log.info("removed old dead letters", topic=shard.topic, jobs=gone)
         return gone
 
     async def remove_idle(self, shard: ShardKeys, idle_ms: int = IDLE_MS) -> int:

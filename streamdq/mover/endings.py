@@ -169,7 +169,7 @@ class Endings:
             for value in (one.field, one.generation, at_ms, "\n".join(gone.get(one.field, [])))
         ]
         await arun(self._link, self._scripts.delivered(shard, args))
-        # One that is gone may only not be there yet: then ``delivered`` has it told sooner.
+        # A follower that is not there may come yet: ``delivered`` then has the news sent again soon.
         return min([now_ms + _SOON_MS, *again] if gone else again)
 
     async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_News]]) -> tuple[dict[str, list[str]], set[str]]:

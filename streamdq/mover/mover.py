@@ -292,6 +292,7 @@ class Mover:
                 try:
                     await self._cleanup.remove_idle(shard)
                     await self._cleanup.trim(shard)
+                    await self._cleanup.trim_dead(shard)
                 except Exception as error:
                     await asyncio.sleep(self._failures.pause_after(shard, error))
                 else:

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING
 from .first_use import modules_of
 
 if TYPE_CHECKING:
-    from . import attempts, checks, dead_letters, find, history, jobs, keys, results, schedules, topics
+    from . import attempts, checks, dead_letters, erase, find, history, jobs, keys, results, schedules, topics
 
-__all__ = ["attempts", "checks", "dead_letters", "find", "history", "jobs", "keys", "results", "schedules", "topics"]
+__all__ = [
+    "attempts",
+    "checks",
+    "dead_letters",
+    "erase",
+    "find",
+    "history",
+    "jobs",
+    "keys",
+    "results",
+    "schedules",
+    "topics",
+]
 __getattr__ = modules_of(__name__, __all__)

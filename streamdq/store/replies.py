@@ -400,8 +400,9 @@ class DumpRegistration(NamedTuple):
     written: int  # rows ever
     length: int  # rows in the stream now
     last: str  # the newest entry; '' if the stream is empty
+    erased: int = 0  # rows after the dump's mark that were erased
 
 
 def registration_in(reply: Sequence[Any]) -> DumpRegistration:
-    known, since, written, length, last = reply
-    return DumpRegistration(known == 1, since.decode(), written, length, last.decode())
+    known, since, written, length, last, erased = reply
+    return DumpRegistration(known == 1, since.decode(), written, length, last.decode(), erased)

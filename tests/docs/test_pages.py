@@ -52,7 +52,7 @@ PRINTED = {
     "index": ["closing order 42"],
     "keys": ["merchant-7", "KeyLoad(key='merchant-7', waiting=9, running=0, paused=False)"],
     "large-bodies": [],
-    "personal-data": ["1 0"],
+    "personal-data": ["1 True"],
     "pipelines": [],
     "reliability": [],
     "schedules": ["acme 0 9 * * 1-5 active ["],

@@ -89,6 +89,7 @@ async def test_a_job_runs_now(site: Api, queue: Queue) -> None:
 
 SETTINGS: dict[str, Any] = {
     "ttr": "30s", "retry": "15s 3m", "max_deliveries": "7", "rate": "2.5", "shards": "2", "durable": "memory",
+    "dead_for": "90d",
     "key_concurrency": "3", "key_rate": "5/s", "key_order": "pass",
 }  # fmt: skip
 
@@ -181,7 +182,7 @@ async def test_a_setting_that_can_t_be_is_reported_at_its_field(site: Api, queue
     for name, value in (
         ("ttr", "soon"), ("retry", "x y"), ("max_deliveries", "many"), ("rate", "-1"), ("rate", "x"), ("shards", "0"),
         ("durable", "paper"), ("key_concurrency", "-1"), ("key_rate", "fast"), ("max_deliveries", "0"), ("shards", "٣"),
-        ("max_deliveries", "1_0"),
+        ("max_deliveries", "1_0"), ("dead_for", "ages"),
     ):  # fmt: skip
         answer = await post(site, "/topics/t/settings", None, **{name: value})
         assert answer.status_code == 422, (name, value)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
+from tests.lua.test_erase_job import erase
 from tests.lua.test_restore import archive
 
 
@@ -97,6 +98,20 @@ def test_cancelled(linked: Linked) -> None:
     assert notified(linked) == [("p", "cancelled")]
 
 
+def test_erased(linked: Linked) -> None:
+    assert erase(linked.shard, "p") == [1]
+    assert notified(linked) == [("p", "cancelled")]
+
+
+def test_erased_when_a_group_has_given_it_up_and_the_other_has_done_it(linked: Linked, two: Shard) -> None:
+    two.bury(two.take("a"), group="a")
+    two.finish(two.take("b"), group="b")
+    linked.tell()
+    two.clock.advance("1s")
+    assert erase(two, "p") == [1]
+    assert notified(linked) == [("p", "purged")]
+
+
 def test_replaced(linked: Linked) -> None:
     linked.shard.call("replace", 1, linked.shard.jobs("p"))
     assert notified(linked) == [("p", "replaced")]
@@ -152,13 +167,17 @@ def test_expired_before_the_other_group_is_done(two: Shard) -> None:
     assert (ending.how, ending.generation) == ("expired", START_MS + 3000), "the same, and it has left"
 
 
-@pytest.mark.parametrize("how", ["purged", "archived"])
+@pytest.mark.parametrize("how", ["purged", "archived", "too old"])
 def test_no_longer_dead(linked: Linked, two: Shard, how: str) -> None:
     two.bury(two.take("a"), group="a")
     linked.tell()
     two.clock.advance("1s")
     if how == "purged":
         assert two.call("purge", "a", 0, ["p"]) == 1
+    elif how == "too old":
+        two.topic(dead_for="1s")
+        assert two.call("trim_dead", "a", 1) == 1
+        how = "purged"
     else:
         progress = two.redis("HGET", two.k.progress, "a\x1fp").split(b"|")
         assert two.call("archive", "a", ["p", "receipt", START_MS, progress[5], progress[1]]) == [True]

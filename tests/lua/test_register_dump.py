@@ -26,11 +26,11 @@ def dumps(shard: Shard) -> set[bytes]:
 
 
 def test_it_tells_what_the_stream_is(shard: Shard) -> None:
-    assert register(shard, "d1", "0-0", 0) == (False, "", 0, 0, "")
+    assert register(shard, "d1", "0-0", 0) == (False, "", 0, 0, "", 0)
     first, _, third = (end_one(shard, id) for id in "abc")
-    assert register(shard, "d1", "0-0", 0) == (True, first.decode(), 3, 3, third.decode())
+    assert register(shard, "d1", "0-0", 0) == (True, first.decode(), 3, 3, third.decode(), 0)
     shard.redis("XTRIM", shard.k.history, "MAXLEN", 0)
-    assert register(shard, "d1", third.decode(), 3) == (True, first.decode(), 3, 0, "")
+    assert register(shard, "d1", third.decode(), 3) == (True, first.decode(), 3, 0, "", 0)
 
 
 def test_every_row_counts_once_by_any_writer(shard: Shard) -> None:

@@ -206,7 +206,17 @@ def test_every_option_of_the_queue_is_there() -> None:
     known = inspect.signature(outbox.enqueue).parameters
     for name, parameter in inspect.signature(enqueue.enqueue).parameters.items():
         # What is durable is the row; the relay does as the topic wants it. The others need what is in Redis.
-        without = ("store", "durable", "window", "unique_for", "unique_after", "rate_of_id", "at_most")
+        without = (
+            "store",
+            "durable",
+            "window",
+            "unique_for",
+            "unique_after",
+            "rate_of_id",
+            "at_most",
+            "after",
+            "on_failure",
+        )
         assert name in without or known[name] == parameter
 
 

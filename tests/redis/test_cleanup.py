@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,14 +16,17 @@ from streamdq.link.session import arun
 from streamdq.mover.cleanup import Cleanup
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics.topics import Topics
+from streamdq.times.clock import ManualClock, RedisClock
 from tests.redis.harness import taken
 from tests.servers import Server
 
 
 @asynccontextmanager
-async def cleanup_at(url: str, **settings: Any) -> AsyncIterator[tuple[Cleanup, ShardKeys]]:
+async def cleanup_at(
+    url: str, clock: RedisClock | None = None, **settings: Any
+) -> AsyncIterator[tuple[Cleanup, ShardKeys]]:
     """A cleanup of its own, and the first shard of topic t."""
-    link, session = open_session(url, "streamdq", Settings(**settings), None, AsyncLink)
+    link, session = open_session(url, "streamdq", Settings(**settings), clock, AsyncLink)
     scripts = Scripts(session)
     topics = Topics(session, scripts)
     await arun(link, topics.refresh())
@@ -74,3 +78,28 @@ async def test_old_history_goes_however_much_there_is(redis_server: Server) -> N
             assert 24_900 <= gone <= 25_000
             assert await cleanup.trim(shard) == 0
             assert client.xlen(shard.history) == 25_900 - gone
+
+
+async def test_old_dead_letters_go_if_the_topic_says_so(redis_server: Server) -> None:
+    clock = ManualClock()
+    with Queue(redis_server.url, clock=clock) as queue:
+        queue.configure("t", dead_for="90d", create=True)
+        queue.configure("keeps", create=True)
+        for n in range(3):
+            queue.enqueue("t", n, id=f"j{n}")
+            queue.enqueue("keeps", n)
+        for topic in ("t", "keeps"):
+            for _ in range(3):
+                await asyncio.to_thread(bury_one, queue, topic)
+        async with cleanup_at(redis_server.url, clock) as (cleanup, shard):
+            assert await cleanup.trim_dead(shard) == 0
+            clock.advance("91d")
+            assert await cleanup.trim_dead(ShardKeys("streamdq", "keeps", 0)) == 0
+            assert await cleanup.trim_dead(shard) == 3
+        assert queue.dead("t") == []
+        assert len(queue.dead("keeps")) == 3
+        assert queue.audit().balanced
+
+
+def bury_one(queue: Queue, topic: str) -> None:
+    taken(queue, topic).bury("no more")

@@ -199,6 +199,8 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, r
     _, ttr, expire, _, _, line, body = rest.split(b"\n", 6)
     serial, now_ms = json.loads(body)["n"], call.now_ms - 1
     model.given_back.add(serial)
+    if (once := model.jobs.get(serial)) is not None and once.gone:  # so nobody knows who waits for it
+        model.may_have_failed.add(serial)
     job = model.live.get((call.shard, id))
     if job is not None and not job.gone and job.serial != serial and any(
         not job.of(name).ended or job.of(name).ended == "dead" for name in model.groups_of(job)

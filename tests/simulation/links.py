@@ -76,7 +76,7 @@ def deliver(model: Model, call: Call) -> None:
             continue
         if code == 2 and job.due_ms == NEVER_MS:
             _starts(model, call, job)
-        elif code == 0 and job.due_ms == NEVER_MS:
+        elif code == 0 and job.due_ms == NEVER_MS and outcome(model, job) == "open":  # or all groups have aborted it
             if job.waits.on_failure != "cancel":
                 model.broken(f"job {job.serial} waits, and is said to have ended")
             elif not any(_has_failed(model, parent) for parent in job.waits.parents):
@@ -105,9 +105,14 @@ def _starts(model: Model, call: Call, job: Tracked) -> None:
 
 
 def _has_failed(model: Model, parent: tuple[Shard, str, str]) -> bool:
-    """Now, or ever: what Redis has forgotten may be reported late."""
+    """Now, or ever: what Redis has forgotten may be reported late. A job that a later group may do as well may have
+    been replaced.
+    """
     first = model.first_of.get(parent)
-    return first in model.ever_failed or outcome(model, model.jobs.get(first or "")) in ("dead", "failed")
+    job = model.jobs.get(first or "")
+    how = outcome(model, job)
+    may_be_open = how == "done" and job is not None and model.groups[job.shard].keys() - set(model.groups_of(job))
+    return first in model.ever_failed or how in ("dead", "failed") or bool(may_be_open)
 
 
 def outcome(model: Model, job: Tracked | None) -> str:
@@ -130,12 +135,12 @@ def outcome(model: Model, job: Tracked | None) -> str:
 def _may_be_left(model: Model, job: Tracked | None) -> bool:
     """Whether Redis may say that the job has ended with its groups, or has failed, though all groups that are left have
     done it. Nothing tells so of a job without a shared entry, if nobody waited for it then. And a group may have failed
-    it permanently before it left.
+    it permanently before it left; or its topic was deleted while it was in the archive.
     """
-    if job is None or not model.happened["a group leaves"] or outcome(model, job) != "done":
+    if job is None or outcome(model, job) != "done":
         return False
-    is_alone = bool(job.key or job.only) and job.first in model.joined_late
-    return is_alone or job.first in model.failed_in_a_group
+    is_alone = bool(job.key or job.only) and job.first in model.joined_late and model.happened["a group leaves"] > 0
+    return is_alone or job.first in model.may_have_failed
 
 
 def note_ends(model: Model) -> None:
@@ -144,7 +149,7 @@ def note_ends(model: Model) -> None:
         job = model.jobs.get(first)
         how = outcome(model, job)
         if job is not None and any(one.ended in ("purged", "expired", "cancelled") for one in job.deliveries.values()):
-            model.failed_in_a_group.add(first)
+            model.may_have_failed.add(first)
         if how == "done":
             model.ever_done.add(first)
             if _may_be_left(model, job):
@@ -162,7 +167,9 @@ def at_rest(model: Model, waiting: Collection[tuple[Shard, str]], blocked: Colle
                 model.broken(f"job {job.serial} waits, though it was started: {job}")
             continue
         if place not in waiting:
-            model.broken(f"job {job.serial} no longer waits, and nothing started it: {job}")
+            if outcome(model, job) == "open":
+                model.broken(f"job {job.serial} no longer waits, and nothing started it: {job}")
+            continue
         _must_wait(model, job, place in blocked)
 
 

@@ -169,7 +169,7 @@ class Model:
         self.parents: set[Serial] = set()
         self.ever_done: set[Serial] = set()
         self.ever_failed: set[Serial] = set()
-        self.failed_in_a_group: set[Serial] = set()  # permanently
+        self.may_have_failed: set[Serial] = set()  # and it stays so, whatever becomes of the job
         self.joined_late: set[Serial] = set()  # when others began to wait for it, a group had done it
         self.after_step: Callable[[Model], None] = lambda _: None
         self._steps = steps

@@ -82,7 +82,9 @@ def test_the_registry_as_redis_and_fakeredis_write_it(text: str) -> None:
 
 def test_what_a_shard_stores() -> None:
     topic = TopicSettings(shards=4, rate=10, ttr_ms=5, paused=True, groups={"a": GroupSettings(ttr_ms=7)})
-    stored = ["paused", 1, "rate", 10, "ttr", 5, "key_limit", "", "key_order", "", "results", "", "ttr:a", 7]
+    stored = [
+        "paused", 1, "rate", 10, "ttr", 5, "key_limit", "", "key_order", "", "results", "", "dead_for", "", "ttr:a", 7,
+    ]  # fmt: skip
     assert topic.shard_fields() == stored
     assert TopicSettings(groups={"a": GroupSettings()}).shard_fields()[2:4] == ["rate", 0]
     assert TopicSettings(groups={"a": GroupSettings()}).shard_fields()[-2:] == ["ttr:a", ""]

@@ -2544,6 +2544,11 @@ export interface components {
             result?: string | {
                 [key: string]: string;
             } | null;
+            /**
+             * Dead For
+             * @description For how long dead letters are kept; `0`: until somebody kicks or purges them.
+             */
+            dead_for?: string | null;
         };
         /**
          * TopicOut
@@ -2577,6 +2582,11 @@ export interface components {
             retry: string;
             /** Max Deliveries */
             max_deliveries: number;
+            /**
+             * Dead For Ms
+             * @description For how long dead letters are kept; null: no limit.
+             */
+            dead_for_ms: number | null;
             /** Rate */
             rate: number | null;
             /** Durable */

@@ -3,9 +3,5 @@ CREATE OR REPLACE TEMPORARY FUNCTION ms_of(moment TIMESTAMP) RETURNS BIGINT RETU
 
 -- The hour that the clocks of the zone show in an hour, counted in the same way: so the same hour of the week has the same
 -- remainder all year. Where clocks are set back, two hours have the same.
-CREATE OR REPLACE TEMPORARY FUNCTION clock_of(hour BIGINT) RETURNS BIGINT
-    RETURN CAST(floor(unix_seconds(from_utc_timestamp(timestamp_seconds(hour * 3600), :tz)) / 3600e0) AS BIGINT);
-
--- Of pairs in the order of their first, the second of each.
 CREATE OR REPLACE TEMPORARY FUNCTION second_of_each(pairs ARRAY<STRUCT<step INT, wait_ms DOUBLE>>) RETURNS ARRAY<DOUBLE>
     RETURN transform(array_sort(pairs), pair -> pair.wait_ms);

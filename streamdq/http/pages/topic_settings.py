@@ -67,6 +67,8 @@ FIELDS = (
     ),
     Field("max_deliveries", "Most lost deliveries", "a job that is lost with its worker this often is buried",
           lambda s: str(s.max_deliveries), _whole("max_deliveries")),
+    Field("dead_for", "Dead letters", "for how long they are kept: 90d; empty for no limit",
+          lambda s: show_ms(s.dead_for_ms) if s.dead_for_ms else "", lambda text: text or 0),
     Field("rate", "Rate", "jobs a second that become ready at most; empty for no limit",
           lambda s: "" if not s.rate else f"{s.rate:g}", _rate),
     Field("shards", "Shards", "jobs that are there stay where they are", lambda s: str(s.shards), _whole("shards")),

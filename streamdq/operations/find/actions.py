@@ -82,6 +82,17 @@ def reschedule_found(
     return (yield from _each(search, script, durable, tell, throttle))
 
 
+def erase_found(search: Search, entries: Mapping[ShardKeys, Mapping[str, Sequence[str]]], tell: Tell) -> Op[Acted]:
+    """Erases what was found and does not run: the jobs go for every group, and leave nothing behind. ``entries``: what
+    the ready streams of each shard have of an id.
+    """
+
+    def script(scripts: Scripts, k: ShardKeys, settings: TopicSettings, shown: Sequence[_Known]) -> Op[list[int]]:
+        return scripts.erase_job(k, settings, shown, entries.get(k, {}))
+
+    return (yield from _each(search, script, None, tell))
+
+
 _Known = tuple[str, str]  # id and deliveries
 _Script = Callable[[Scripts, ShardKeys, TopicSettings, Sequence[_Known]], Op[list[int]]]
 

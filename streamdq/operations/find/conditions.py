@@ -39,6 +39,17 @@ _MISSING = object()
 _PLAIN = re.compile(r"[A-Za-z0-9 _.:@#+*,;()\[\]{}$!?=|~^-]*")
 
 
+class SeenJob(NamedTuple):
+    """What is known of a job elsewhere than in a topic: in an archive, an outbox, a schedule."""
+
+    id: str
+    url: str | None
+    key: str | None
+    attempts: int = 0
+    error: str | None = None
+    reason: str | None = None
+
+
 class Condition(NamedTuple):
     """One condition. ``path``: the field's first name, and the steps into a body."""
 
@@ -69,7 +80,7 @@ class Condition(NamedTuple):
             body = _inside(body, step)
         return self.holds(body)
 
-    def holds_for(self, job: Job) -> bool:
+    def holds_for(self, job: Job | SeenJob) -> bool:
         value = getattr(job, self.path[0])
         return self.holds(_MISSING if value is None else value)
 

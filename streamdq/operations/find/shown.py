@@ -59,7 +59,13 @@ def shown_before(
         plan.setdefault(one.shard, {})[one.id] = one.deliveries
     if sum(map(len, plan.values())) != len(shown):
         raise InvalidInput("jobs: one is there twice")
-    return Search(store, topic, Criteria(group=group), plan=plan, found=len(shown), ended=True, _began=True), shown
+    return planned(store, topic, plan, group), shown
+
+
+def planned(store: RedisStore, topic: str, plan: dict[ShardKeys, dict[str, str]], group: str | None = None) -> Search:
+    """A search as if it had shown what is in the plan."""
+    found = sum(map(len, plan.values()))
+    return Search(store, topic, Criteria(group=group), plan=plan, found=found, ended=True, _began=True)
 
 
 def _shown_in(shards: Sequence[ShardKeys], id: str, text: str) -> Shown:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from ...codec.bodies import result_in
+from ...codec.bodies import result_in, result_name
 from ...codec.envelope import envelope_in
 from ...codec.offload import Offload, StoredBody
 from ...errors import BodyDamaged, BodyStorageUnavailable, InvalidInput
@@ -89,6 +89,11 @@ def drop_ended(session: Session, jobs: Sequence[tuple[ShardKeys, EndedJob]]) -> 
         if record is None or record_in(record).body != job.body
     ]
     yield from _drop(session, ended)
+
+
+def drop_results(session: Session, topic: str, results: Sequence[tuple[str, str, bytes]]) -> Op[None]:
+    """Deletes the files of results that are no longer wanted: group, id and what is stored of each."""
+    yield from _drop(session, [(topic, result_name(group, id), stored) for group, id, stored in results])
 
 
 def _drop(session: Session, bodies: Sequence[tuple[str, str, bytes]]) -> Op[None]:

@@ -14,11 +14,12 @@ from ...job.retry import RetryInput, RetrySchedule
 from ...link.session import Op
 from ...store.redis_store import RedisStore
 from ...store.topics import changes as topic_changes
-from ...times.durations import Duration, rate_in
+from ...times.durations import Duration, rate_in, to_ms
 from ..keys.pause import pause_key
 
 MAX_SHARDS = 256
 _LEAST_RATE = 1e-6
+_LEAST_AGE_MS = 1_000
 _OF_PROCESS = "default"
 
 
@@ -37,6 +38,7 @@ def configure(
     key_order: bool | Literal["pass"] | None = None,
     key_rate: str | Literal[0] | None = None,
     result: Duration | Mapping[str, Duration] | None = None,
+    dead_for: Duration | None = None,
     create: bool = False,
 ) -> Op[TopicSettings]:
     """Changes the given settings, and returns all. Without any, it only reads them. A missing topic is created. If its
@@ -55,6 +57,8 @@ def configure(
     ``result``: for how long what handlers return is kept for ``Queue.result``; 0: no longer. If the topic has several
     groups, name those that are meant: ``{"billing": "1d"}``.
 
+    ``dead_for``: dead letters that are older are removed, within minutes; 0: none is.
+
     ``shards``: jobs that are there stay where they are, and keep their ids; new ones are spread over the new number.
 
     Raises:
@@ -69,6 +73,8 @@ def configure(
         changes["shards"] = _in_range("shards", shards, 1, MAX_SHARDS)
     if max_deliveries is not None:
         changes["max_deliveries"] = _in_range("max_deliveries", max_deliveries, 1, 10_000)
+    if dead_for is not None:
+        changes["dead_for_ms"] = _dead_for(dead_for)
     changes |= _of_flow(rate, durable) | _of_keys(key_concurrency, key_order, key_rate)
     exactly = None if groups is None else _checked_groups(groups)
     of_groups = yield from _of_groups(store, topic, result, exactly)
@@ -120,6 +126,15 @@ def _of_attempts(ttr: Duration | None, retry: RetryInput | None) -> dict[str, An
     if retry is not None:
         changes["retry"] = str(RetrySchedule.of(retry))
     return changes
+
+
+def _dead_for(age: Duration) -> int | None:
+    ms = to_ms(age, "dead_for")
+    if 0 < ms < _LEAST_AGE_MS:
+        raise InvalidInput(
+            f"dead_for: {age!r} is less than 1s; it is for how long dead letters are kept, 0 for no limit"
+        )
+    return ms or None
 
 
 def _of_flow(rate: float | None, durable: str | None) -> dict[str, Any]:

@@ -165,6 +165,15 @@ def may_concern(value: bytes, id: str) -> bool:
     return f"{SEPARATOR}{id}{SEPARATOR}".encode() in value
 
 
+_ID, _KEY = (FIELDS.index(name) for name in ("id", "key"))
+
+
+def id_and_key_in(value: bytes) -> tuple[str, str] | None:
+    """Whose row it is, without parsing the rest; None: it is not a row of SCHEMA_VERSION."""
+    fields = value.split(SEPARATOR.encode())
+    return (fields[_ID].decode(), fields[_KEY].decode()) if len(fields) == len(FIELDS) else None
+
+
 @dataclass(frozen=True, slots=True)
 class RegisteredDump:
     """A dump in a shard's settings. ``mark``: the last entry that it has; ``written``: how many rows had been written

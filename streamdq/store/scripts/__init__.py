@@ -8,6 +8,7 @@ from __future__ import annotations
 from .attempts import AttemptScripts
 from .consumers import ConsumerScripts
 from .dead_letters import DeadLetterScripts
+from .erasure import ErasureScripts
 from .jobs import JobScripts
 from .links import LinkScripts
 from .outside import OutsideScripts
@@ -26,5 +27,6 @@ class Scripts(
     SearchScripts,
     ScheduleScripts,
     OutsideScripts,
+    ErasureScripts,
 ):
     """The state transitions of one namespace."""

@@ -41,6 +41,12 @@ class DeadLetterScripts(ScriptCalls):
         keys = keys_of("purge", k, group)
         return keys, (self._now(), group, limit, *ids)
 
+    def trim_dead(self, k: ShardKeys, group: str, limit: int) -> Op[int]:
+        """Removes dead letters that are older than the topic keeps them. As many as the limit: there may be more."""
+        keys = keys_of("trim_dead", k, group)
+        reply: int = yield from self._run("trim_dead", keys, (self._now(), group, limit), repeatable=False)
+        return reply
+
     def dead_letters(
         self, k: ShardKeys, group: str, until_ms: int, offset: int, limit: int, max_bytes: int
     ) -> Op[tuple[int, list[tuple[bytes, bytes, bytes, bytes]]]]:

@@ -76,8 +76,8 @@ def test_the_present_hour_is_left_alone(folder: Folder, monkeypatch: pytest.Monk
 
 
 def test_many_hours_and_rows(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compact_module, "_ROW_GROUP", 10)
-    monkeypatch.setattr(compact_module, "_AT_ONCE", 2)
+    monkeypatch.setattr(compact_module, "ROW_GROUP", 10)
+    monkeypatch.setattr(compact_module, "AT_ONCE", 2)
     fill(folder, files=4, rows=7, hours=5)
     before = dumped(folder)
     assert compact(folder).hours == 5
@@ -86,7 +86,7 @@ def test_many_hours_and_rows(folder: Folder, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_large_file_is_joined_a_part_at_a_time(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compact_module, "_ROW_GROUP", 10)
+    monkeypatch.setattr(compact_module, "ROW_GROUP", 10)
     fill(folder, files=20, rows=7, hours=1)
     compact(folder)
     fill(folder, files=1, rows=7, hours=1, begin_ms=START_MS + 60_000)

@@ -104,5 +104,5 @@ def test_configured() -> None:
 
 
 def test_a_dumps_registration() -> None:
-    assert registration_in([1, b"5-0", 12, 10, b"9-0"]) == DumpRegistration(True, "5-0", 12, 10, "9-0")
-    assert registration_in([0, b"", 0, 0, b""]) == DumpRegistration(False, "", 0, 0, "")
+    assert registration_in([1, b"5-0", 12, 10, b"9-0", 2]) == DumpRegistration(True, "5-0", 12, 10, "9-0", 2)
+    assert registration_in([0, b"", 0, 0, b"", 0]) == DumpRegistration(False, "", 0, 0, "")

@@ -13,7 +13,8 @@ from .common import GroupName, In, RetryIn, Ttr, example
 Retention = Annotated[StrictStr, Field(max_length=40, examples=["1d"])]
 EXAMPLE_TOPIC: dict[str, Any] = {
     "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15s 3m", "max_deliveries": 5,
-    "rate": None, "durable": None, "key_concurrency": None, "key_order": None, "key_rate": None, "paused": False,
+    "dead_for_ms": None, "rate": None, "durable": None, "key_concurrency": None, "key_order": None, "key_rate": None,
+    "paused": False,
     "groups": {"default": {"ttr_ms": None, "retry": None, "result_ms": None}},
 }  # fmt: skip
 
@@ -35,6 +36,7 @@ class TopicOut(BaseModel):
     ttr_ms: int
     retry: str
     max_deliveries: int
+    dead_for_ms: int | None = Field(description="For how long dead letters are kept; null: no limit.")
     rate: float | None
     durable: str | None
     key_concurrency: int | None
@@ -78,6 +80,7 @@ class TopicIn(In):
     result: Retention | Annotated[dict[GroupName, Retention], Field(max_length=100)] | None = Field(
         default=None, description=OF_TOPIC["result"]
     )
+    dead_for: Retention | None = Field(default=None, description=OF_TOPIC["dead_for"])
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ttr": "30s", "retry": "15s 3m 10m"}]})
 
