@@ -36,9 +36,10 @@ def settings(who: Identity, found: TopicSettings) -> TopicSettings:
 def job(who: Identity, found: Job) -> Job:
     if not who.groups.is_all:
         found = led(copy(found), {name: found.groups[name] for name in who.groups.of(found.groups)})
-    if found.waits_for is not None and not who.topics.is_all:
+    waits_for = found.waits_for
+    if waits_for is not None and not who.topics.is_all:
         found = copy(found)
-        found.waits_for = dependencies(who, found.waits_for)
+        found.waits_for = dependencies(who, waits_for)
     return found
 
 
