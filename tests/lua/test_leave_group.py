@@ -61,15 +61,15 @@ def test_the_groups_that_stay_go_on(two: Shard) -> None:
     assert two.empty()
 
 
-@pytest.mark.parametrize("is_told", [False, True])
-def test_a_job_with_a_key_that_waits_for_others_ends_with_its_only_group(shard: Shard, is_told: bool) -> None:
+@pytest.mark.parametrize("is_notified", [False, True])
+def test_a_job_with_a_key_that_waits_for_others_ends_with_its_only_group(shard: Shard, is_notified: bool) -> None:
     shard.topic(key_concurrency=1)
     linked = Linked(shard)
     shard.enqueue("p", delay="1h")
     linked.put("d", "p", key="k")
     shard.topic(groups=["default", "other"])
     shard.begin_to_leave("default")
-    if is_told:
+    if is_notified:
         shard.checked = False  # it waits for nothing, until it ends with the group
         assert linked.news("d", 0, "done", START_MS + 1) == 1
         shard.checked = True
