@@ -12,11 +12,17 @@ from streamdq import AsyncQueue, Job, JobState, NewJob, Queue, Topic, Worker
 from streamdq.errors import InvalidInput, JobExists, ParentUnknown
 from streamdq.job.after import MAX_PARENTS, NEVER_MS
 from streamdq.keys import shard_of
+from streamdq.link.connection import AsyncLink
+from streamdq.link.opening import open_session
+from streamdq.link.session import arun
+from streamdq.mover.endings import Endings
 from streamdq.operations.find.actions import Acted
 from streamdq.operations.jobs.enqueue import prepare
 from streamdq.queue import carry_out, store_of
 from streamdq.store.commands import one
-from tests.redis.harness import NAMESPACE, Seen, Space, taken
+from streamdq.store.scripts import Scripts
+from streamdq.store.topics.topics import Topics
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, taken
 from tests.waiting import eventually
 
 SHARDS = 4
@@ -312,6 +318,22 @@ async def test_jobs_stay_where_they_are_when_the_number_of_shards_changes(space:
     async with space.serving(worker_for(space, seen, "t")):
         await seen.count(10)
     assert {*seen.all[8:]} == {"before", "after"}
+
+
+async def test_the_mover_asks_for_a_topic_that_was_made_a_moment_ago(space: Space) -> None:
+    """Otherwise it would take the job that waits for one of a deleted topic, and tell it nothing."""
+    first = space.queue.enqueue("t", 1, delay="1h")
+    link, session = open_session(space.url, NAMESPACE, SETTINGS, None, AsyncLink)
+    scripts = Scripts(session)
+    topics = Topics(session, scripts)
+    await arun(link, topics.refresh())
+    space.queue.enqueue("new", 2, id="d", after=first, on_failure="run")
+    space.queue.cancel("t", first.id)
+    await Endings(link, session, scripts, topics, lambda _: None)._tell(session.keys.shard("t", 0))
+    await link.close()
+    found = space.queue.get("new", "d")
+    assert found
+    assert found.state != "waiting"
 
 
 async def test_the_second_waits_for_all_groups_of_the_first(space: Space) -> None:

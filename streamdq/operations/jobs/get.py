@@ -31,21 +31,15 @@ def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op
     job's, if it has one; then only the key's shard is read. If it waits for others, ``waits_for`` has
     the first 500 of them.
     """
-    asked: list[ShardKeys] = []
-
-    def script(k: ShardKeys, settings: TopicSettings, _: str) -> Op[FoundJob | None]:
-        asked.append(k)
-        return store.scripts.get(k, id, settings)
-
     try:
-        found = yield from ask(store, topic, id, script, key)
+        shard, found = yield from _found_at(store, topic, id, key)
     except UnknownTopic:
         return None
     job = job_of(topic, id, found, store.session.bodies)
     if job is not None:
         yield from fetched([job])
         if job.state is JobState.WAITING:
-            job.waits_for = yield from linked.dependencies(store.session, asked[-1], id, found.record, PER_FIELD)
+            job.waits_for = yield from linked.dependencies(store.session, shard, id, found.record, PER_FIELD)
     return job
 
 
@@ -53,17 +47,26 @@ def dependencies(store: RedisStore, topic: str, id: str, *, key: str | None = No
     """What the job waits for, or waited for before it started, with how each of these has ended: all of them. None: it
     waited for none, or has ended. ``key``: as for ``get``.
     """
+    try:
+        shard, found = yield from _found_at(store, topic, id, key)
+    except UnknownTopic:
+        return None
+    return (yield from linked.dependencies(store.session, shard, id, found.record, None)) if found.record else None
+
+
+def _found_at(store: RedisStore, topic: str, id: str, key: str | None) -> Op[tuple[ShardKeys, FoundJob]]:
+    """The shard that was asked last, and what it has.
+
+    Raises: UnknownTopic
+    """
     asked: list[ShardKeys] = []
 
     def script(k: ShardKeys, settings: TopicSettings, _: str) -> Op[FoundJob | None]:
         asked.append(k)
         return store.scripts.get(k, id, settings)
 
-    try:
-        found = yield from ask(store, topic, id, script, key)
-    except UnknownTopic:
-        return None
-    return (yield from linked.dependencies(store.session, asked[-1], id, found.record, None)) if found.record else None
+    found = yield from ask(store, topic, id, script, key)
+    return asked[-1], found
 
 
 def ask(
