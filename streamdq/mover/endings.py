@@ -11,27 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ..config import MAX_BATCH
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink
-from ..link.session import Session, arun
-from ..process.cancellations import uncancelled
-from ..process.loop import Failures
+from ..link.session import arun
 from ..store.jobs.links import UNKNOWN, Asked, Ending, Follower, Received, follower
-from ..store.scripts import Scripts
-from ..store.topics.topics import Topics
-from ..times.clock import RedisTime
-from .shard_timers import NEVER, ShardTimers
+from .shard_loop import ShardLoop
+from .shard_timers import NEVER
 
 _AT_ONCE = MAX_BATCH  # endings of one look
 _LOOKED_AT = 100  # jobs that wait, of one look
 _AGAIN_MS, _AGAIN_AT_MOST_MS = 30_000, 600_000
 _SOON_MS = 1_000
-_WALK_S, _WALKED = 10.0, 20  # so many shards at once, in case a wakeup was lost
 
 
 class _News(NamedTuple):
@@ -49,92 +42,16 @@ class _Question(NamedTuple):
     asked: Asked
 
 
-class Endings:
-    """``look`` makes the mover look at a shard that has got jobs which are due."""
+class Endings(ShardLoop):
+    NAME = "endings"
 
-    def __init__(
-        self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics, look: Callable[[ShardKeys], None]
-    ) -> None:
-        self._link = link
-        self._session = session
-        self._scripts = scripts
-        self._topics = topics
-        self._look = look
-        self._time = RedisTime()
-        self._timers = ShardTimers()
-        self._failures = Failures("endings", session.keys.namespace)
-        self._some = asyncio.Event()
-        self._looking: set[ShardKeys] = set()
-        self._again: set[ShardKeys] = set()  # to be looked at after the look that is under way
-
-    def look_for_shards(self) -> None:
-        """After the topics have changed."""
-        # One that is no longer used may have endings.
+    def _shards(self) -> Iterable[ShardKeys]:
         topics = [name for name, one in self._topics.known.items() if one.linked]
-        linked = [shard for name in topics for shard in self._topics.all_shards(name)]
-        self._timers.drop(set(self._timers.shards).difference(linked))
-        for shard in linked:
-            if shard not in self._timers:
-                self._timers.at(shard)
-        if linked:
-            self._some.set()
+        # A shard that is no longer used may have endings.
+        return [shard for name in topics for shard in self._topics.all_shards(name)]
 
-    def look_at(self, shard: ShardKeys) -> None:
-        """Something may have ended there."""
-        if shard in self._timers:
-            self._timers.at(shard)
-
-    def look_everywhere(self) -> None:
-        self._timers.everywhere()
-
-    async def run(self) -> None:
-        """Never returns."""
-        await self._some.wait()
-        self.look_everywhere()
-        async with asyncio.TaskGroup() as tasks:
-            for loop in (partial(self._work, tasks), self._walk):
-                tasks.create_task(uncancelled(loop))
-
-    async def _work(self, tasks: asyncio.TaskGroup) -> None:
-        """Each shard in a task of its own: one whose node does not answer holds up no other."""
-        while True:
-            for shard in self._timers.take_due():
-                tasks.create_task(uncancelled(partial(self._try, shard)))
-            await self._timers.wait()
-
-    async def _walk(self) -> None:
-        while True:
-            await asyncio.sleep(_WALK_S)
-            if not self._session.clock.manual:
-                self._timers.some(_WALKED)
-
-    async def _try(self, shard: ShardKeys) -> None:
-        """Two looks at the same shard at once would tell the same."""
-        if shard in self._looking:
-            self._again.add(shard)
-            return
-        self._looking.add(shard)
-        try:
-            await self._look_once(shard)
-        finally:
-            self._looking.discard(shard)
-            if shard in self._again:
-                self._again.discard(shard)
-                self._timers.at(shard)
-
-    async def _look_once(self, shard: ShardKeys) -> None:
-        try:
-            when = await self._tell(shard)
-        except Exception as error:
-            self._timers.failed(shard, time.monotonic() + self._failures.pause_after(shard, error))
-        else:
-            self._failures.worked(shard)
-            self._timers.looked(shard, when)
-
-    async def _tell(self, shard: ShardKeys) -> float:
-        """Tells of what has ended in the shard, and looks at what waits there. Returns when to look again, on the
-        monotonic clock.
-        """
+    async def _look(self, shard: ShardKeys) -> float:
+        """Tells of what has ended in the shard, and looks at what waits there."""
         if shard.topic not in self._topics.known:
             return NEVER
         found = await arun(self._link, self._scripts.endings(shard, _AT_ONCE))
@@ -146,10 +63,7 @@ class Endings:
             next_ms.append(await self._look_after(shard))
         else:
             next_ms.append(found.look_ms)
-        coming = [ms for ms in next_ms if ms >= 0]
-        if not coming or (self._session.clock.manual and min(coming) > found.now_ms):
-            return NEVER
-        return self._time.to_monotonic(min(coming))
+        return self._moment(min((ms for ms in next_ms if ms >= 0), default=-1), found.now_ms)
 
     # -- endings
 
@@ -206,7 +120,7 @@ class Endings:
             ]
             replies = await arun(self._link, self._scripts.deliver(place, args))
             if Received.STARTS in replies:
-                self._look(place)
+                self._look_at_jobs(place)
             ended += [(one.ending.field, one.follower.line) for one, now in zip(some, replies, strict=True) if not now]
         return ended
 
@@ -249,7 +163,7 @@ class Endings:
             )
         ]
         if Received.STARTS in await arun(self._link, self._scripts.deliver(shard, news)):
-            self._look(shard)
+            self._look_at_jobs(shard)
 
 
 def _again_ms(ending: Ending, now_ms: int) -> int:

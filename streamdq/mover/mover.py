@@ -76,8 +76,7 @@ class Mover:
         self._failures = Failures("cleanup", session.keys.namespace)
         self._cleanup = Cleanup(link, session, scripts, topics)
         self._dead_workers = DeadWorkers(link, session, scripts, topics)
-        self._firing = Firing(link, session, scripts, topics, self._look_at)
-        self._endings = Endings(link, session, scripts, topics, self._look_at)
+        self._shard_loops = [kind(link, session, scripts, topics, self._look_at) for kind in (Firing, Endings)]
         self._resharding = Resharding(link, session, scripts, topics)
         self.leading = False
 
@@ -134,9 +133,8 @@ class Mover:
             self._clean_up,
             self._refresh,
             self._dead_workers.run,
-            self._firing.run,
-            self._endings.run,
             self._resharding.run,
+            *(loop.run for loop in self._shard_loops),
         )
         tasks = [asyncio.create_task(part()) for part in parts]
         stop = asyncio.create_task(self._stopping.wait())
@@ -162,8 +160,8 @@ class Mover:
             self._node_movers[self._node_of[shard]].look_at(shard)
 
     def _look_everywhere(self) -> None:
-        self._firing.look_everywhere()
-        self._endings.look_everywhere()
+        for loop in self._shard_loops:
+            loop.look_everywhere()
         for node_mover in self._node_movers.values():
             node_mover.look_everywhere()
 
@@ -183,8 +181,8 @@ class Mover:
             node_mover.keep(nodes.get(node, set()))
         self._drop(before.keys() - self._node_of.keys())
         self._listener.look_again()
-        self._firing.look_for_shards()
-        self._endings.look_for_shards()
+        for loop in self._shard_loops:
+            loop.look_for_shards()
 
     def _end_parts(self, nodes: Iterable[str]) -> None:
         for node in nodes:
@@ -269,8 +267,8 @@ class Mover:
             shard = self._shard_by_wake.get(name)
             if shard in self._node_of:
                 self._node_movers[self._node_of[shard]].on_wakeup(shard)
-                self._firing.look_at(shard)
-                self._endings.look_at(shard)
+                for loop in self._shard_loops:
+                    loop.look_at(shard)
 
     def _on_reconnect(self) -> None:
         """No wakeup was read for a while, and Redis may have lost its last writes."""

@@ -329,7 +329,7 @@ async def test_the_mover_asks_for_a_topic_that_was_made_a_moment_ago(space: Spac
     await arun(link, topics.refresh())
     space.queue.enqueue("new", 2, id="d", after=first, on_failure="run")
     space.queue.cancel("t", first.id)
-    await Endings(link, session, scripts, topics, lambda _: None)._tell(session.keys.shard("t", 0))
+    await Endings(link, session, scripts, topics, lambda _: None)._look(session.keys.shard("t", 0))
     await link.close()
     found = space.queue.get("new", "d")
     assert found

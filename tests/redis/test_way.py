@@ -21,7 +21,7 @@ PACKAGE = Path(streamdq.__file__).parent
 PAGE = (PACKAGE.parent / "docs" / "way.md").read_text()
 BY_THE_CLOCK = (
     "DeadWorkers.", "Election.", "Firing.", "HungHandlers.run.", "LoopWatch.", "Mover._refresh.", "Mover._clean_up.",
-    "NodeMover._walk.", "Pulse.", "Reclaimer.", "WorkerRun._watch_topics.", "Resharding.",
+    "NodeMover._walk.", "Pulse.", "Reclaimer.", "Resharding.", "ShardLoop._walk.", "WorkerRun._watch_topics.",
 )  # fmt: skip
 """Classes and methods that work by the clock, whether there is a job or not: nothing that they call is on its way."""
 
