@@ -8,25 +8,19 @@
 -- because of this call; 1 = it does not. Only for the first pieces, if they are for many jobs, or much is known of these:
 -- call it again for the others.
 -- flags: allow-oom
--- include: clock, dependents, groups, removal, results, stored_format, waits
+-- include: dependents, waits
 local MOST_JOBS, MOST_BYTES = 50, 65536 -- each job takes up to twenty commands
 local s = shard(KEYS)
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
-check_format(topic[3])
-s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2], names(topic[1]), topic[2], topic[5]
-s.on_removed = after_removal(s, topic[4], topic[6])
-s.results = results_in(topic[7])
-local waits, order, reply = {}, {}, {}
+read_topic(s, ARGV[1], ARGV[2])
+local waits, waiting_jobs, order, reply = {}, {}, {}, {}
 s.states_bytes = 0
 
 -- A job that waits or has waited, by its id and nonce; false = it has ended.
 local function known(id, nonce)
   local member = id .. '\31' .. nonce
   if waits[member] == nil then
-    local record = redis.call('HGET', jobs, id)
-    local w = record and nonce_of(record) == nonce and wait_of(s, member)
-    if w then w.job = {id = id, record = record} end
-    waits[member] = w or false
+    local w, job = dependent(s, id, nonce)
+    waits[member], waiting_jobs[member] = w or false, job
     order[#order + 1] = member
   end
   return waits[member]
@@ -43,10 +37,10 @@ for i = 3, #ARGV, 6 do
     seen = tonumber(ARGV[i + 5])}) end
 end
 for _, member in ipairs(order) do
-  local w = waits[member]
+  local w, job = waits[member], waiting_jobs[member]
   if w and w.is_changed then
     keep_states(s, w)
-    if not is_waiting(w.job.record) then keep_wait(s, w) else w.code = act_on(s, w, w.job) end
+    if not is_waiting(job.record) then keep_wait(s, w) else w.code = act_on(s, w, job) end
   end
 end
 for i = 3, last, 6 do

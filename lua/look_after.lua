@@ -8,14 +8,10 @@
 -- returns {now_ms, next_ms, member, n, others, states, ...}: next_ms: when to call again, -1 = no job waits; the rest, for
 -- jobs that wait: ID\31NONCE, and the n-th 500 of those that it waits for, as in waits.lua
 -- flags: allow-oom
--- include: clock, dependents, groups, link_key, removal, results, stored_format, waits
+-- include: dependents, link_key, waits
 local MOST_BYTES = 262144
 local s = shard(KEYS)
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
-check_format(topic[3])
-s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2], names(topic[1]), topic[2], topic[5]
-s.on_removed = after_removal(s, topic[4], topic[6])
-s.results = results_in(topic[7])
+read_topic(s, ARGV[1], ARGV[2])
 local dependencies, looks = link_key(s, 'dependencies'), link_key(s, 'dependents')
 local due = redis.call('ZRANGEBYSCORE', looks, '-inf', string.format('%.0f', s.now), 'LIMIT', 0, ARGV[3])
 local reply, bytes = {s.now, -1}, 0
@@ -33,16 +29,13 @@ local function ask_for(w)
 end
 
 for _, member in ipairs(due) do
-  local id, nonce = string.match(member, '^([^\31]*)\31(.*)$')
-  local record = redis.call('HGET', jobs, id)
-  local w = record and nonce_of(record) == nonce and wait_of(s, member)
+  local w, job = dependent(s, string.match(member, '^([^\31]*)\31(.*)$'))
   if not w then
     forget_wait(s, member)
   else
-    local job = {id = id, record = record}
-    bytes = bytes + #record
+    bytes = bytes + #job.record
     w.looks = w.looks + 1
-    if not is_waiting(record) then
+    if not is_waiting(job.record) then
       keep_wait(s, w)
     elseif act_on(s, w, job) == 1 then
       ask_for(w)

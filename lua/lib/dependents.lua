@@ -1,10 +1,27 @@
--- include: drop_job, due, group_states, history, link_key, waits
+-- include: clock, drop_job, due, group_states, groups, history, link_key, removal, results, stored_format, waits
 
 -- What becomes of a job that waits for others when it hears of them. `w` is from wait_of (waits.lua).
 local LOOK_AFTER_MS, LOOK_AT_LEAST_MS = 30000, 600000
 -- The letter of each ending; '.' = it goes on.
 local ENDINGS = {done = 'o', dead = 'd', cancelled = 'c', replaced = 'r', expired = 'e', purged = 'p', archived = 'a'}
 local MORE_ENDINGS = {left = 'g', lost = 'l', [''] = '.'}
+
+-- read_topic(s, injected, history_cap): reads what a call needs that may start jobs that wait, or cancel them.
+local function read_topic(s, injected, history_cap)
+  local topic = redis.call('HMGET', s.settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
+  check_format(topic[3])
+  s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(injected), history_cap, names(topic[1]), topic[2], topic[5]
+  s.on_removed = after_removal(s, topic[4], topic[6])
+  s.results = results_in(topic[7])
+end
+
+-- dependent(s, id, nonce): reads a job that waits, or has waited, for others.
+-- returns what wait_of returns, and the job; nil = it has ended
+local function dependent(s, id, nonce)
+  local record = redis.call('HGET', s.jobs, id)
+  if not record or nonce_of(record) ~= nonce then return nil end
+  return wait_of(s, id .. '\31' .. nonce), {id = id, record = record}
+end
 
 -- states_at(s, w, n): reads how the n-th PER_FIELD of those it waits for have ended. Adds to s.states_bytes.
 -- returns {letters={byte, ...}, generations={i = generation}}
