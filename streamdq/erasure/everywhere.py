@@ -64,8 +64,8 @@ def erase(
         in_dumps = list(_looked_at(erasure, dumped, opened))
         run(erasure.erase_traces())
         if not dry_run:
-            done = [_done(erasure, place.name, place.erase) for place in in_dumps]
-            _erase_sources(erasure, with_bodies, may=erasure.wanted.is_of_rows or done == [True] * len(dumps))
+            erased = [_is_erased(erasure, place) for place in in_dumps]
+            _erase_sources(erasure, with_bodies, may=erasure.wanted.is_of_rows or erased == [True] * len(dumps))
         run(erasure.finish(wait_s))
     return erasure.reported()
 
@@ -74,7 +74,7 @@ def _erase_sources(erasure: Erasure, places: Sequence[Storage], *, may: bool) ->
     """Erases what leads to the rest, if the rest is gone."""
     for place in places:
         if may:
-            _done(erasure, place.name, place.erase)
+            _is_erased(erasure, place)
         else:
             erasure.report.leave(place.name, erasure.topic or "", _KEPT, count=place.found)
     if not may:
@@ -86,23 +86,25 @@ def _looked_at(
 ) -> Iterator[Storage]:
     """The places that could be looked at."""
     for name, make in makers:
-        made: list[Storage] = []
-        if not _done(erasure, name, lambda made=made, make=make: made.append(make())):  # type: ignore[misc]
-            continue
-        opened.callback(made[0].close)
-        if _done(erasure, name, made[0].look):
-            yield made[0]
+        try:
+            place = make()
+            opened.callback(place.close)
+            place.look()
+        except _REFUSALS as error:
+            _report(erasure, name, error)
+        else:
+            yield place
 
 
-def _done(erasure: Erasure, name: str, step: Callable[[], None]) -> bool:
-    """Whether the place did not refuse the step."""
+def _is_erased(erasure: Erasure, place: Storage) -> bool:
+    """Erases what was found there. Returns False if the place refuses."""
     try:
-        step()
+        place.erase()
     except _REFUSALS as error:
-        erasure.report.leave(name, erasure.topic or "", _why(error), count=1)
+        _report(erasure, place.name, error)
         return False
     return True
 
 
-def _why(error: StreamdqError) -> str:
-    return f"{type(error).__name__}: {error}"
+def _report(erasure: Erasure, name: str, refusal: StreamdqError) -> None:
+    erasure.report.leave(name, erasure.topic or "", f"{type(refusal).__name__}: {refusal}", count=1)
