@@ -19,15 +19,8 @@ from streamdq.link.command import Command
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, run
-from streamdq.operations.attempts.results import (
-    AttemptResult,
-    ClaimedJob,
-    DeadReason,
-    End,
-    ends_together,
-    held_in,
-    send_ends,
-)
+from streamdq.operations.attempts.claimed import ClaimedJob, held_in
+from streamdq.operations.attempts.ends import AttemptResult, DeadReason, End, ends_together, send_ends
 from streamdq.operations.checks import audit
 from streamdq.operations.dead_letters import of_group
 from streamdq.operations.jobs import enqueue_many

@@ -17,7 +17,8 @@ from streamdq.config import MAX_CLAIM
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import run
-from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, End, held_in, send_ends
+from streamdq.operations.attempts.claimed import ClaimedJob, held_in
+from streamdq.operations.attempts.ends import AttemptResult, End, send_ends
 from streamdq.store.redis_store import RedisStore
 
 from .drain import Drained, drained

@@ -11,7 +11,8 @@ from streamdq import NewJob, Queue
 from streamdq.link.connection import Link
 from streamdq.link.opening import open_session
 from streamdq.link.session import run
-from streamdq.operations.attempts.results import AttemptResult, End, held_in, send_ends
+from streamdq.operations.attempts.claimed import held_in
+from streamdq.operations.attempts.ends import AttemptResult, End, send_ends
 from streamdq.store.redis_store import RedisStore
 
 from .figures import Figure

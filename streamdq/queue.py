@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .link.credentials import CredentialProvider
     from .link.session import Op
     from .mover.mover import MoverThread
-    from .operations.attempts.results import ClaimedJob
+    from .operations.attempts.claimed import ClaimedJob
     from .operations.find.actions import Acted
     from .operations.find.conditions import Where
     from .operations.find.criteria import Bound

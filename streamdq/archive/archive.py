@@ -192,7 +192,7 @@ class Archive:
 
 
 def check_reasons(reasons: Sequence[str]) -> None:
-    from ..operations.attempts.results import DeadReason
+    from ..operations.attempts.ends import DeadReason
 
     if unknown := [reason for reason in reasons if reason not in tuple(DeadReason)]:
         raise InvalidInput(f"reason: {unknown[0]!r} is not one of {', '.join(DeadReason)}")

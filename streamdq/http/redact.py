@@ -10,7 +10,7 @@ from ..config import DEFAULT_GROUP, TopicSettings
 from ..job.after import Dependencies
 from ..job.job import Job
 from ..operations.checks.audit import Audit
-from ..operations.checks.health import Problem
+from ..operations.checks.problems import Problem
 from ..operations.jobs.get import led
 from ..operations.topics.stats import Concern, GroupStats, Stats, TopicStats, concern
 from ..operations.topics.workers import Working

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..job.job import Job, JobState
-from ..operations.attempts.results import ClaimedJob
+from ..operations.attempts.claimed import ClaimedJob
 from ..store.redis_store import RedisStore
 from ..times.clock import wall_s
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ..errors import StreamdqError
-from ..operations.checks.health import Problem, in_order, problems_of
+from ..operations.checks.problems import Problem, in_order, problems_of
 from ..operations.topics.stats import Concern, Stats, concern
 from ..process.logs import log
 from ..process.loop import cancel_and_wait

@@ -1,4 +1,4 @@
-"""The process in which handlers with ``process=True`` run, one call at a time. process_pool.py is the worker's side.
+"""The process in which handlers with ``process=True`` run, one call at a time. children.py is the worker's side.
 
 A call is a pickle, as are its result, which is JSON then, and what the handler reports meanwhile. One thread reads what
 the worker sends; the handler runs in the main thread, as the code of C libraries may expect. When the worker is gone,
@@ -21,7 +21,7 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..job.job import ENCODED, Job, check_ttr
-from ..operations.attempts.results import ClaimedJob
+from ..operations.attempts.claimed import ClaimedJob
 from ..operations.attempts.returned import written_results
 from ..operations.results.inside import Inside, inside
 from ..times.durations import Duration

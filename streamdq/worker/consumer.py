@@ -18,7 +18,7 @@ from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
 from ..link.session import arun
 from ..operations.attempts import measured
-from ..operations.attempts.results import ClaimedJob, held_in
+from ..operations.attempts.claimed import ClaimedJob, held_in
 from ..process.loop import Failures, cancel_and_wait
 from ..store import blocking
 from ..store.blocking import Entries, read_streams

@@ -19,7 +19,8 @@ from ..job.ttr import LONGEST_CUT_MS
 from ..keys import ShardKeys
 from ..link.connection import Link
 from ..link.session import Op, arun, run
-from ..operations.attempts.results import ClaimedJob, End, can_be_sent
+from ..operations.attempts.claimed import ClaimedJob
+from ..operations.attempts.ends import End, can_be_sent
 from ..process.cancellations import uncancelled
 from ..process.logs import OWN_CODE, calls_in, calls_of, log, what
 from ..process.loop import wait

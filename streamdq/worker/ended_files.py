@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from ..keys import ShardKeys
 from ..link.session import arun
-from ..operations.attempts.results import End
+from ..operations.attempts.ends import End
 from ..operations.jobs.large_bodies import EndedJob, drop_ended
 from .member import Member
 

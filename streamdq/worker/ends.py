@@ -20,10 +20,9 @@ from ..keys import ShardKeys
 from ..link.connection import Link
 from ..link.session import Op, arun, begin, run
 from ..metrics import declared
-from ..operations.attempts.error_text import is_a, text_of, why_invalid
-from ..operations.attempts.results import (
+from ..operations.attempts.claimed import ClaimedJob
+from ..operations.attempts.ends import (
     AttemptResult,
-    ClaimedJob,
     DeadReason,
     End,
     can_be_sent,
@@ -35,6 +34,7 @@ from ..operations.attempts.results import (
     too_late,
     unreadable,
 )
+from ..operations.attempts.error_text import is_a, text_of, why_invalid
 from ..process.logs import log, place_of, users_calls, way, what, where, where_called
 from ..process.loop import cancel_and_wait
 from ..store.jobs.results import not_kept

@@ -12,7 +12,7 @@ from ..job.job import Job
 from ..job.retry import RetrySchedule
 from ..link.connection import AsyncLink
 from ..link.session import Session
-from ..operations.attempts.results import ClaimedJob
+from ..operations.attempts.claimed import ClaimedJob
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from ..store.topics.topics import Topics

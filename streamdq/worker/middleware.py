@@ -10,7 +10,8 @@ from typing import Any
 
 from ..errors import InvalidInput
 from ..job.job import Job
-from ..operations.attempts.results import AttemptResult, ClaimedJob, End
+from ..operations.attempts.claimed import ClaimedJob
+from ..operations.attempts.ends import AttemptResult, End
 from ..process.logs import log, what
 from .handlers import called, drop
 from .running_job import RunningJob

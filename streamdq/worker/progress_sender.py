@@ -8,7 +8,8 @@ from contextvars import copy_context
 
 from ..keys import ShardKeys
 from ..link.session import arun
-from ..operations.attempts.results import ClaimedJob, can_be_sent
+from ..operations.attempts.claimed import ClaimedJob
+from ..operations.attempts.ends import can_be_sent
 from ..process.logs import log, what
 from .member import Member
 

@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..job.job import GroupProgress, Job, JobState
+from ..operations.attempts.ends import AttemptResult, End, class_of
 from ..operations.attempts.error_text import is_a, is_instruction, text_of, why_invalid
-from ..operations.attempts.results import AttemptResult, End, class_of
 from ..process.logs import as_exc_info, cause_of, log, parts_of, way, what
 from ..process.loop import cancel_and_wait
 from ..store.replies import Refused

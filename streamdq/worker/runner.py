@@ -11,8 +11,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from ..job.job import ENCODED
+from ..operations.attempts.claimed import ClaimedJob
+from ..operations.attempts.ends import AttemptResult, DeadReason, End
 from ..operations.attempts.error_text import is_a, text_of
-from ..operations.attempts.results import AttemptResult, ClaimedJob, DeadReason, End
 from ..operations.attempts.returned import each_result, kept_result
 from ..operations.results.inside import Inside, inside
 from ..process.logs import log, what
@@ -28,7 +29,7 @@ from .running_job import RunningJob, Services, begin_attempt, may_start
 from .slots import Slots
 
 if TYPE_CHECKING:
-    from .process_pool import Children
+    from .children import Children
 
 _IGNORES_CANCEL_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
 _is_elsewhere = attrgetter("job.is_elsewhere")
@@ -98,7 +99,7 @@ class Runner:
         handlers = [handler for handler in self._handlers.values() if handler.process]
         if not handlers:
             return
-        from .process_pool import Children  # few workers need it
+        from .children import Children  # few workers need it
 
         of = Inside(self._member.namespace, self._member.group, self._handlers)
 

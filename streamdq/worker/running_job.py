@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import StaleClaim
 from ..job.job import Job
+from ..operations.attempts.claimed import ClaimedJob
 from ..operations.attempts.progress_reports import report_of
-from ..operations.attempts.results import ClaimedJob
 from ..times.durations import Duration
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ..link.connection import AsyncLink, ConnectionLimits, Link
 from ..link.opening import may_wait, open_session
 from ..link.session import Session, arun
 from ..mover.mover import Mover
-from ..operations.attempts.results import ClaimedJob
+from ..operations.attempts.claimed import ClaimedJob
 from ..operations.checks.redis_server import dangers
 from ..operations.topics.stats import stats
 from ..process.health import Report, WorkerHealth

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from ..config import MAX_BATCH
-from ..operations.attempts.results import ClaimedJob
+from ..operations.attempts.claimed import ClaimedJob
 from .ends import Ends
 from .handlers import Handler
 from .topic_scheduler import TopicScheduler

@@ -23,9 +23,9 @@ import pytest
 from streamdq import Attempt, InvalidInput, JobState, NewJob, ProcessPool, Queue, Worker
 from streamdq.codec.zstd import Zstd
 from streamdq.errors import HandlerProcessDied, JobFailed, ResultNotKept, ResultTooLarge
-from streamdq.worker import process_pool
+from streamdq.worker import children
 from streamdq.worker.child import Setup
-from streamdq.worker.process_pool import Child, ProcessCall
+from streamdq.worker.children import Child, ProcessCall
 from tests.docs.reader import blocks
 from tests.redis import process_handlers as handlers
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
@@ -384,7 +384,7 @@ async def test_the_pool_survives_that_a_process_can_not_start(server: Server, mo
         return Child(setup)
 
     async with serving(server, handlers.fail, pool=ProcessPool(1, max_calls=1), retry="none") as (_, queue):
-        monkeypatch.setattr(process_pool, "Child", fail_once)
+        monkeypatch.setattr(children, "Child", fail_once)
         monkeypatch.setattr(Thread, "start", start_no_thread)
         for id in "abc":
             queue.enqueue("t", "fine", id=id)

@@ -14,7 +14,8 @@ from ...errors import InvalidInput
 from ...job.retry import Snooze
 from ...link.session import Op
 from ...operations.attempts import take as engine
-from ...operations.attempts.results import AttemptResult, ClaimedJob
+from ...operations.attempts.claimed import ClaimedJob
+from ...operations.attempts.ends import AttemptResult
 from ...process.loop import cancel_and_wait
 from ...queue import held_by
 from ...store.redis_store import RedisStore

@@ -13,7 +13,7 @@ from ...errors import InvalidInput
 from ...job.job import Job, JobState, check_id, check_topic
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.checks.health import Problem, in_order, problems_of
+from ...operations.checks.problems import Problem, in_order, problems_of
 from ...operations.find.conditions import is_condition
 from ...operations.history.job_history import LOOKBACK_ROWS, ended_rows, rows_of, with_failures
 from ...operations.jobs.get import job_of, shard_with

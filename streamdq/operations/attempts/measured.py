@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import prometheus_client
 
     from ...store.replies import Refused
-    from .results import ClaimedJob, End
+    from .claimed import ClaimedJob
+    from .ends import End
 
 
 @dataclass(frozen=True, slots=True)

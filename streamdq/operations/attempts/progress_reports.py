@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...errors import InvalidInput, JobAborted, StaleClaim
 from ...link.session import Op
 from ...store.redis_store import RedisStore
-from .results import ClaimedJob
+from .claimed import ClaimedJob
 
 MAX_TEXT_CHARS = 200
 

@@ -18,19 +18,9 @@ from ...store.redis_store import RedisStore
 from ...times.durations import Duration, to_ms
 from ..jobs.large_bodies import EndedJob, drop_ended, fetched
 from ..known import known_group
+from .claimed import ClaimedJob, held_in
+from .ends import AttemptResult, DeadReason, End, end_of_failure, send_ends, tell_calls, too_late, unreadable
 from .error_text import is_instruction, without_credentials
-from .results import (
-    AttemptResult,
-    ClaimedJob,
-    DeadReason,
-    End,
-    end_of_failure,
-    held_in,
-    send_ends,
-    tell_calls,
-    too_late,
-    unreadable,
-)
 from .returned import kept_result
 
 _LONGEST_BLOCK_S = 5.0

@@ -1,4 +1,4 @@
-"""The registry of topics: this process's cache of it, and how the shards come to match it.
+"""The topics that this process knows: their settings and shards, and how the shards come to match the registry.
 
 A change of topology takes several calls. First the intended change is written to the registry (``resharding``,
 ``leaving``, ``deleting``). Any process can repeat any step. So a process that finds an unfinished change, perhaps of a

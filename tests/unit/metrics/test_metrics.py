@@ -11,7 +11,7 @@ from streamdq.keys import ShardKeys
 from streamdq.link import failures
 from streamdq.metrics import declared, recorded
 from streamdq.operations.attempts import measured
-from streamdq.operations.attempts.results import AttemptResult, DeadReason, End
+from streamdq.operations.attempts.ends import AttemptResult, DeadReason, End
 from streamdq.store.replies import Refused
 from tests.metrics import sample
 

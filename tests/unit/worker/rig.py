@@ -10,7 +10,8 @@ from typing import Any
 
 from streamdq.config import START_WITHIN_S, Settings, TopicSettings
 from streamdq.keys import ShardKeys
-from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, End
+from streamdq.operations.attempts.claimed import ClaimedJob
+from streamdq.operations.attempts.ends import AttemptResult, End
 from streamdq.process.health import WorkerHealth
 from streamdq.worker.deadline import Deadlines
 from streamdq.worker.ends import Ends

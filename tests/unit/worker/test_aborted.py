@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from streamdq import RunningJob
-from streamdq.operations.attempts.results import AttemptResult, ClaimedJob
+from streamdq.operations.attempts.claimed import ClaimedJob
+from streamdq.operations.attempts.ends import AttemptResult
 from streamdq.store.aborts import AbortedAttempt, attempt_in
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamdq import Bury, Job, RunningJob
-from streamdq.operations.attempts.results import AttemptResult, End
+from streamdq.operations.attempts.ends import AttemptResult, End
 from streamdq.threads import HandlerThreads
 from streamdq.worker.middleware import Attempt, AttemptEnd, listen, tell
 from streamdq.worker.reports import DeadLetterNotices

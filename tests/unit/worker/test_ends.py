@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from streamdq.config import MAX_CLAIM, GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
-from streamdq.operations.attempts.results import AttemptResult, End
+from streamdq.operations.attempts.ends import AttemptResult, End
 from streamdq.store.replies import Refused
 from streamdq.worker import ends as module
 from streamdq.worker.ends import EndSender

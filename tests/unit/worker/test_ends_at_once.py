@@ -12,7 +12,7 @@ import pytest
 
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
-from streamdq.operations.attempts.results import AttemptResult
+from streamdq.operations.attempts.ends import AttemptResult
 from tests.unit.fake_redis import LOST, call_of
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.test_ends import Sending

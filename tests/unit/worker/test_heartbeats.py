@@ -12,7 +12,7 @@ from redis.exceptions import ResponseError
 
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
-from streamdq.operations.attempts.results import AttemptResult, End
+from streamdq.operations.attempts.ends import AttemptResult, End
 from streamdq.process.health import STALLED_S, WorkerHealth
 from streamdq.process.loop import wait
 from streamdq.store.replies import Refused

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from streamdq import Attempt, AttemptEnd, Bury, CallNext, Snooze
-from streamdq.operations.attempts.results import AttemptResult
+from streamdq.operations.attempts.ends import AttemptResult
 from streamdq.store.replies import Refused
 from tests.unit.worker.rig import Rig, held
 from tests.waiting import HANG_S, forever

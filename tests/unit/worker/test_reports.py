@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from streamdq import Bury, Retry, Snooze
-from streamdq.operations.attempts.results import AttemptResult
+from streamdq.operations.attempts.ends import AttemptResult
 from streamdq.store.replies import Refused
 from streamdq.worker.ends import EndSender
 from tests.unit.worker.rig import Rig, held

@@ -15,7 +15,7 @@ import pytest
 
 from streamdq import InvalidInput, Job, RunningJob, StaleClaim
 from streamdq.job.retry import Bury, Retry, Snooze
-from streamdq.operations.attempts.results import AttemptResult, DeadReason, End
+from streamdq.operations.attempts.ends import AttemptResult, DeadReason, End
 from streamdq.process.loop import cancel_and_wait
 from streamdq.store.replies import Refused
 from streamdq.worker import runner as module

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq.operations.attempts.results import AttemptResult
+from streamdq.operations.attempts.ends import AttemptResult
 from streamdq.worker import deadline, slots
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held

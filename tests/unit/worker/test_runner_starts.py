@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streamdq.config import START_WITHIN_S
-from streamdq.operations.attempts.results import AttemptResult
+from streamdq.operations.attempts.ends import AttemptResult
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held
 

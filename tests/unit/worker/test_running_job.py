@@ -11,7 +11,7 @@ import pytest
 
 from streamdq import Job, RunningJob, StaleClaim
 from streamdq.config import Settings
-from streamdq.operations.attempts.results import ClaimedJob
+from streamdq.operations.attempts.claimed import ClaimedJob
 from streamdq.worker.member import Where
 from streamdq.worker.queues import HandlerQueues
 from streamdq.worker.running_job import Services, begin_attempt, end_attempt

@@ -10,7 +10,8 @@ from streamdq.config import MAX_CLAIM
 from streamdq.job.job import Job
 from streamdq.keys import ShardKeys
 from streamdq.link.session import Request
-from streamdq.operations.attempts.results import AttemptResult, ClaimedJob, DeadReason, End, ends_together, send_ends
+from streamdq.operations.attempts.claimed import ClaimedJob
+from streamdq.operations.attempts.ends import AttemptResult, DeadReason, End, ends_together, send_ends
 from streamdq.store.history.rows import SEPARATOR, Event
 from streamdq.store.replies import Refused
 from streamdq.store.scripts import Scripts

@@ -7,27 +7,24 @@ from copy import copy
 import pytest
 
 from streamdq.errors import BodyUnreadable, HistoryUnreadable
-from streamdq.job.job import Job, JobState
+from streamdq.job.job import Job
 from streamdq.job.retry import Bury, Retry, RetrySchedule
 from streamdq.keys import ShardKeys
-from streamdq.operations.attempts.error_text import MAX_ERROR_CHARS
-from streamdq.operations.attempts.results import (
+from streamdq.operations.attempts.claimed import ClaimedJob
+from streamdq.operations.attempts.ends import (
     AttemptResult,
-    ClaimedJob,
     DeadReason,
     End,
     class_of,
     end_of_failure,
-    held_in,
     row_of,
     unreadable,
 )
+from streamdq.operations.attempts.error_text import MAX_ERROR_CHARS
 from streamdq.store.history.rows import FIELDS, SEPARATOR, Event, moved_ms, row_in
-from streamdq.store.replies import Claimed, ClaimedRow
 
 SHARD = ShardKeys("ns", "t", 0)
 SCHEDULE = RetrySchedule.of("15s 3m")
-RECORD = b'0000000000011800000000000\n1799999990000\n%s\n\nabcd\n%s\n\n{"a":1}'
 
 
 def held(step: int = 0, retry: str | None = None, attempt: int = 1) -> ClaimedJob:
@@ -100,42 +97,6 @@ def test_a_reason_to_bury_loses_what_delimits_fields_too() -> None:
 def test_an_error_that_can_not_be_written_as_utf8_is_made_so() -> None:
     for error in (Bury("\ud800"), ValueError("\udfff"), "\ud800"):
         assert end_of_failure(held(step=9), error, SCHEDULE).error.encode()
-
-
-CLAIMED = Claimed(False, 0, 60_000, 0, [], 0, "3", 0, 0)
-
-
-def claimed_as(row: ClaimedRow) -> ClaimedJob:
-    (one,) = held_in(SHARD, "g", CLAIMED._replace(rows=[row]), 10.0)
-    return one
-
-
-def test_a_first_attempt() -> None:
-    claimed = claimed_as(ClaimedRow(b"5-0", b"j", RECORD % (b"", b"")))
-    assert (claimed.start_by, claimed.deadline) == (11.0, 70.0)
-    assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (1, 0, 0, 1_800_000_000_000)
-    assert (claimed.job.state, claimed.ttr_ms, claimed.deadline) == (JobState.RUNNING, 60_000, 70.0)
-
-
-@pytest.mark.parametrize(
-    ("ttr_ms", "start_by"), [(100, 10.09), (1_000, 10.9), (1_150, 11.0), (1_300, 11.0), (9_000, 11.0)]
-)
-def test_none_starts_that_would_be_cancelled_at_once(ttr_ms: int, start_by: float) -> None:
-    claimed = claimed_as(ClaimedRow(b"5-0", b"j", RECORD % (b"%d" % ttr_ms, b"")))
-    assert claimed.start_by == pytest.approx(start_by)
-    assert claimed.start_by <= claimed.cut_at < claimed.deadline == pytest.approx(10 + ttr_ms / 1000)
-
-
-def test_a_later_attempt_knows_its_past() -> None:
-    row = ClaimedRow(b"-|7-1|4|2|1|1800000060000", b"j", RECORD % (b"5000", b"1000ms"))
-    claimed = claimed_as(row)
-    assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (4, 2, 1, 1_800_000_060_000)
-    assert (claimed.ttr_ms, claimed.job.retry) == (5_000, "1000ms")
-
-
-def test_a_later_attempt_may_be_due_as_the_record_says() -> None:
-    row = ClaimedRow(b"-|7-1|2|0|0|", b"j", RECORD % (b"", b""))
-    assert claimed_as(row).due_ms == 1_800_000_000_000
 
 
 def test_a_row_of_history_is_read_as_it_was_written() -> None:

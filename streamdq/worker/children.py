@@ -25,8 +25,8 @@ from typing import Any
 
 from ..errors import HandlerProcessDied, InvalidInput
 from ..forks import renew_in_child
+from ..operations.attempts.claimed import ClaimedJob
 from ..operations.attempts.error_text import text_of
-from ..operations.attempts.results import ClaimedJob
 from ..operations.results.inside import Inside
 from ..process.logs import log
 from ..threads import HandlerThreads, ThreadOf
