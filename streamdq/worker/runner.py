@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..job.job import ENCODED
 from ..operations.attempts.claimed import ClaimedJob
-from ..operations.attempts.ends import AttemptResult, DeadReason, End
+from ..operations.attempts.ends import lost_too_often
 from ..operations.attempts.error_text import is_a, text_of
 from ..operations.attempts.returned import each_result, kept_result
 from ..operations.results.inside import Inside, inside
@@ -190,10 +190,11 @@ class Runner:
         """The jobs whose bodies the handler's type accepts, with these bodies. Ends the attempts of the others."""
         fit, bodies, upcasts = [], [], handler.upcasts
         for one in held:
-            if one.crashes and one.crashes >= self._member.topics.settings_of(one.job.topic).max_deliveries:
-                text = f"lost with its consumer {one.crashes} times in a row"
-                self._ends.end(one, End(one, AttemptResult.DEAD, text, reason=DeadReason.CRASHED))
-                continue
+            if one.crashes:
+                end = lost_too_often(one, self._member.topics.settings_of(one.job.topic).max_deliveries)
+                if end is not None:
+                    self._ends.end(one, end)
+                    continue
             raw = one.job.raw_body
             try:
                 bodies.append(handler.accept(one.job) if raw[:1] == ENCODED or upcasts else handler.validate(raw))

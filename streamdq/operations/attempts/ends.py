@@ -99,6 +99,14 @@ class End:
             self.error = "".join(c if c.isprintable() else " " for c in text)
 
 
+def lost_too_often(held: ClaimedJob, max_deliveries: int) -> End | None:
+    """The burial of a job that was lost with its consumer so many times in a row; None: it may be tried again."""
+    if held.crashes < max_deliveries:
+        return None
+    text = f"lost with its consumer {held.crashes} times in a row"
+    return End(held, AttemptResult.DEAD, text, reason=DeadReason.CRASHED)
+
+
 def unreadable(held: ClaimedJob, error: BodyUnreadable) -> End:
     """The end of an attempt whose body can't be read. The job goes back, uncounted, and comes again later and later: to
     a worker that can read it, or to this worker when it is configured for it. A body that nobody can read is buried.

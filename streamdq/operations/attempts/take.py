@@ -19,7 +19,7 @@ from ...times.durations import Duration, to_ms
 from ..jobs.large_bodies import EndedJob, drop_ended, fetched
 from ..known import known_group
 from .claimed import ClaimedJob, held_in
-from .ends import AttemptResult, DeadReason, End, end_of_failure, send_ends, tell_calls, too_late, unreadable
+from .ends import AttemptResult, End, end_of_failure, lost_too_often, send_ends, tell_calls, too_late, unreadable
 from .error_text import is_instruction, without_credentials
 from .returned import kept_result
 
@@ -112,9 +112,8 @@ def _unfit(held: ClaimedJob, settings: TopicSettings) -> End | None:
     """The end of an attempt that must not start, because its job crashed too often, its TTR has passed, or its body
     can't be read here; or None.
     """
-    if held.crashes >= settings.max_deliveries:
-        text = f"lost with its consumer {held.crashes} times in a row"
-        return End(held, AttemptResult.DEAD, text, reason=DeadReason.CRASHED)
+    if (end := lost_too_often(held, settings.max_deliveries)) is not None:
+        return end
     if held.start_by <= time.monotonic():
         return too_late(held, settings.retry_of(held.group), held.started_ms)
     try:
