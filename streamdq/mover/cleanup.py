@@ -8,13 +8,12 @@ from collections.abc import Collection
 
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
-from ..link.session import Session, arun
+from ..link.session import arun
 from ..process.logs import log
 from ..store import namespace
 from ..store.batches import most_jobs
-from ..store.scripts import Scripts
+from ..store.redis_store import RedisStore
 from ..store.topics import group_consumers
-from ..store.topics.topics import Topics
 
 IDLE_MS = 1_800_000
 """A consumer that was idle for half an hour, and whose process takes no part in the election, is gone. If it is still
@@ -27,11 +26,9 @@ _LIMIT = 100
 class Cleanup:
     """Cleans up one shard at a time."""
 
-    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
-        self._link = link
-        self._session = session
-        self._scripts = scripts
-        self._topics = topics
+    def __init__(self, link: AsyncLink, store: RedisStore) -> None:
+        self._link, self._session = link, store.session
+        self._scripts, self._topics = store.scripts, store.topics
 
     async def trim(self, shard: ShardKeys) -> int:
         """Removes the shard's old history, step by step; returns the number of rows."""

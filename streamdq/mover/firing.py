@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
-from ..link.session import Session, arun
+from ..link.session import arun
 from ..schedules.civil import database_version, forget_zones
+from ..store.redis_store import RedisStore
 from ..store.schedules.schedules import LOOK_AGAIN_MS, Schedules
-from ..store.scripts import Scripts
-from ..store.topics.topics import Topics
 from .shard_loop import ShardLoop
 from .shard_timers import NEVER
 
@@ -27,13 +26,11 @@ class Firing(ShardLoop):
     def __init__(
         self,
         link: AsyncLink,
-        session: Session,
-        scripts: Scripts,
-        topics: Topics,
+        store: RedisStore,
         look_at_jobs: Callable[[ShardKeys], None],
     ) -> None:
-        super().__init__(link, session, scripts, topics, look_at_jobs)
-        self._schedules = Schedules(session, scripts, topics)
+        super().__init__(link, store, look_at_jobs)
+        self._schedules = Schedules(store.session, store.scripts, store.topics)
 
     def _loops(self, tasks: asyncio.TaskGroup) -> list[Callable[[], Awaitable[None]]]:
         return [*super()._loops(tasks), self._check_plans]

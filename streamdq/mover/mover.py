@@ -24,11 +24,10 @@ from ..errors import NewerFormat, ServerUnavailable, StreamdqError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink, LinkError
 from ..link.opening import may_wait, open_session
-from ..link.session import Session, arun
+from ..link.session import arun
 from ..process.logs import log
 from ..process.loop import Failures, cancel_and_wait, supervise
-from ..store.scripts import Scripts
-from ..store.topics.topics import Topics
+from ..store.redis_store import RedisStore
 from ..times.clock import RedisClock
 from .alive.dead_workers import DeadWorkers, Holders
 from .alive.election import Election
@@ -52,19 +51,15 @@ class Mover:
     def __init__(
         self,
         link: AsyncLink,
-        session: Session,
-        scripts: Scripts,
-        topics: Topics,
+        store: RedisStore,
         name: str,
         stopping: asyncio.Event,
     ) -> None:
-        self._link = link
-        self._session = session
-        self._scripts = scripts
-        self._topics = topics
+        self._link, self._store, self._session = link, store, store.session
+        self._scripts, self._topics = store.scripts, store.topics
         self._name = name
         self._stopping = stopping
-        self.election = Election(link, session, scripts, name, stopping)
+        self.election = Election(link, store, name, stopping)
         self._listener = self._new_listener()
         self._node_movers: dict[str, NodeMover] = {}
         self._moving: dict[str, asyncio.Task[None]] = {}  # by the same nodes
@@ -73,11 +68,11 @@ class Mover:
         self._shard_by_wake: dict[str, ShardKeys] = {}  # by the name of the stream
         self._running: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[None]  # gets the error of a task in _running that failed
-        self._failures = Failures("cleanup", session.keys.namespace)
-        self._cleanup = Cleanup(link, session, scripts, topics)
-        self._dead_workers = DeadWorkers(link, session, scripts, topics)
-        self._shard_loops = [kind(link, session, scripts, topics, self._look_at) for kind in (Firing, Endings)]
-        self._resharding = Resharding(link, session, scripts, topics)
+        self._failures = Failures("cleanup", store.session.keys.namespace)
+        self._cleanup = Cleanup(link, store)
+        self._dead_workers = DeadWorkers(link, store)
+        self._shard_loops = [kind(link, store, self._look_at) for kind in (Firing, Endings)]
+        self._resharding = Resharding(link, store)
         self.leading = False
 
     async def run(self) -> None:
@@ -205,9 +200,7 @@ class Mover:
 
     def _node_mover(self, node: str) -> NodeMover:
         if node not in self._node_movers:
-            node_mover = NodeMover(
-                self._link, self._session, self._scripts, self._topics, self._missed, self._want, self._hold
-            )
+            node_mover = NodeMover(self._link, self._store, self._missed, self._want, self._hold)
             self._node_movers[node] = node_mover
             self._moving[node] = self._supervise("mover", node_mover.run)
         return self._node_movers[node]
@@ -235,9 +228,7 @@ class Mover:
         if shard not in self._node_of:
             return
         if shard.topic not in self._rated:
-            rated = RatedTopic(
-                self._link, self._session, self._scripts, self._topics, shard.topic, self._move_permitted, self._later
-            )
+            rated = RatedTopic(self._link, self._store, shard.topic, self._move_permitted, self._later)
             self._rated[shard.topic] = rated, self._supervise("rate", rated.run)
         self._rated[shard.topic][0].want(shard)
 
@@ -351,8 +342,7 @@ class MoverThread:
             return
         finally:
             self._started.set()
-        scripts = Scripts(session)
-        mover = Mover(link, session, scripts, Topics(session, scripts), session.consumer, self._stopping)
+        mover = Mover(link, RedisStore(session), session.consumer, self._stopping)
         try:
             await supervise("mover", mover.run, self._stopping, session.keys.namespace)
         except NewerFormat as error:  # calls of this process raise it, too

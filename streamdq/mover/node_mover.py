@@ -18,14 +18,14 @@ from itertools import compress, count
 from ..config import MAX_BATCH, TopicSettings
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
-from ..link.session import Session, arun
+from ..link.session import arun
 from ..metrics import recorded
 from ..process.cancellations import uncancelled
 from ..process.loop import Failures, wait
+from ..store.redis_store import RedisStore
 from ..store.replies import RATED, Moved
-from ..store.scripts import Scripts
 from ..store.topics import shard_state
-from ..store.topics.topics import Topics, changing
+from ..store.topics.topics import changing
 from ..times.clock import RedisTime
 from .alive.dead_workers import Holders
 from .rate import is_rated
@@ -51,24 +51,20 @@ class NodeMover:
     def __init__(
         self,
         link: AsyncLink,
-        session: Session,
-        scripts: Scripts,
-        topics: Topics,
+        store: RedisStore,
         missed: Callable[[ShardKeys], None],
         rated: Callable[[ShardKeys], None],
         hold: Callable[[ShardKeys, Holders], None],
     ) -> None:
-        self._link = link
-        self._session = session
-        self._scripts = scripts
-        self._topics = topics
+        self._link, self._session = link, store.session
+        self._scripts, self._topics = store.scripts, store.topics
         self._missed = missed
         self._rated = rated
         self._time = RedisTime()
         self._timers = ShardTimers()
         self._batches: dict[ShardKeys, int] = {}  # the next batch of shards that have more due jobs
-        self._failures = Failures("mover", session.keys.namespace)
-        self._reclaimer = Reclaimer(link, session, scripts, topics, hold)
+        self._failures = Failures("mover", store.session.keys.namespace)
+        self._reclaimer = Reclaimer(link, store, hold)
         self._woken = asyncio.Event()  # since the current pass over the shards began
         self._changed = False  # the registry, since then
         self._quiet_passes, self._looked_at = 0, 0  # and how many shards the current one has looked at

@@ -15,8 +15,7 @@ from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..process.loop import Failures, wait
 from ..store.jobs import ordered
-from ..store.scripts import Scripts
-from ..store.topics.topics import Topics
+from ..store.redis_store import RedisStore
 
 _LOOKED_AT = 8  # how many jobs of each shard to compare, at least
 _DueJobs = list[tuple[int, ShardKeys]]  # due_ms, and the job's shard
@@ -30,25 +29,21 @@ class RatedTopic:
     def __init__(
         self,
         link: AsyncLink,
-        session: Session,
-        scripts: Scripts,
-        topics: Topics,
+        store: RedisStore,
         topic: str,
         move: Callable[[ShardKeys, int], Awaitable[None]],
         later: Callable[[ShardKeys, float], None],
     ) -> None:
-        self._link = link
-        self._session = session
-        self._scripts = scripts
-        self._topics = topics
+        self._link, self._session = link, store.session
+        self._scripts, self._topics = store.scripts, store.topics
         self._topic = topic
         self._move = move
         self._later = later
-        self._first = session.keys.shard(topic, 0)
+        self._first = store.session.keys.shard(topic, 0)
         self._wanting: set[ShardKeys] = set()
         self._anew: set[ShardKeys] = set()  # handed over again since the current look began
         self._wanted = asyncio.Event()
-        self._failures = Failures("rate", session.keys.namespace)
+        self._failures = Failures("rate", store.session.keys.namespace)
 
     def want(self, shard: ShardKeys) -> None:
         self._wanting.add(shard)

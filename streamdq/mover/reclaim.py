@@ -15,13 +15,12 @@ from ..config import TopicSettings
 from ..errors import GroupMissing
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
-from ..link.session import Session, arun
+from ..link.session import arun
 from ..metrics import recorded
 from ..process.logs import log
 from ..process.loop import Failures
+from ..store.redis_store import RedisStore
 from ..store.replies import Reclaimed
-from ..store.scripts import Scripts
-from ..store.topics.topics import Topics
 from .alive.dead_workers import Holders
 
 _TICK_S = 0.5
@@ -54,20 +53,16 @@ class Reclaimer:
     def __init__(
         self,
         link: AsyncLink,
-        session: Session,
-        scripts: Scripts,
-        topics: Topics,
+        store: RedisStore,
         hold: Callable[[ShardKeys, Holders], None],
     ) -> None:
         """``hold`` is called after each check of a shard with the consumers that have pending entries there."""
-        self._link = link
-        self._session = session
-        self._scripts = scripts
-        self._topics = topics
+        self._link, self._session = link, store.session
+        self._scripts, self._topics = store.scripts, store.topics
         self._hold = hold
         self._watched: dict[ShardKeys, _Watch] = {}
         self._wanted = asyncio.Event()
-        self._failures = Failures("reclaim", session.keys.namespace)
+        self._failures = Failures("reclaim", store.session.keys.namespace)
 
     def watch(self, shard: ShardKeys) -> None:
         """Starts watching a shard in which jobs run or will soon run."""

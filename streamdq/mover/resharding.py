@@ -8,13 +8,12 @@ import asyncio
 
 from ..config import TopicSettings
 from ..link.connection import AsyncLink
-from ..link.session import Session, arun
+from ..link.session import arun
 from ..process.logs import log
 from ..process.loop import Failures
-from ..store.scripts import Scripts
+from ..store.redis_store import RedisStore
 from ..store.topics.changes import complete_resharding
 from ..store.topics.resharding import Walk
-from ..store.topics.topics import Topics
 
 _LOOK_S = 5.0
 _PAGES = 50  # at one look: a page takes Redis less than a millisecond
@@ -23,13 +22,11 @@ _PAGES = 50  # at one look: a page takes Redis less than a millisecond
 class Resharding:
     """Each topic has a walk of its own, which is lost with the mover: the next one begins anew."""
 
-    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
-        self._link = link
-        self._session = session
-        self._scripts = scripts
-        self._topics = topics
+    def __init__(self, link: AsyncLink, store: RedisStore) -> None:
+        self._link, self._session = link, store.session
+        self._scripts, self._topics = store.scripts, store.topics
         self._walks: dict[str, Walk] = {}
-        self._failures = Failures("resharding", session.keys.namespace)
+        self._failures = Failures("resharding", store.session.keys.namespace)
 
     async def run(self) -> None:
         """Never returns."""

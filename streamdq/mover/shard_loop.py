@@ -13,11 +13,9 @@ from typing import ClassVar
 
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
-from ..link.session import Session
 from ..process.cancellations import uncancelled
 from ..process.loop import Failures
-from ..store.scripts import Scripts
-from ..store.topics.topics import Topics
+from ..store.redis_store import RedisStore
 from ..times.clock import RedisTime
 from .shard_timers import NEVER, ShardTimers
 
@@ -35,19 +33,15 @@ class ShardLoop(ABC):
     def __init__(
         self,
         link: AsyncLink,
-        session: Session,
-        scripts: Scripts,
-        topics: Topics,
+        store: RedisStore,
         look_at_jobs: Callable[[ShardKeys], None],
     ) -> None:
-        self._link = link
-        self._session = session
-        self._scripts = scripts
-        self._topics = topics
+        self._link, self._session = link, store.session
+        self._scripts, self._topics = store.scripts, store.topics
         self._look_at_jobs = look_at_jobs
         self._time = RedisTime()
         self._timers = ShardTimers()
-        self._failures = Failures(self.NAME, session.keys.namespace)
+        self._failures = Failures(self.NAME, store.session.keys.namespace)
         self._some = asyncio.Event()
         self._looking: set[ShardKeys] = set()
         self._again: set[ShardKeys] = set()  # to be looked at after the look that is under way

@@ -123,7 +123,7 @@ class WorkerRun:
         self._deadlines = Deadlines(member, config.handlers, self._slots, ends, self._hung)
         middleware = tuple(config.hooks.middleware)
         self._runner = Runner(member, config.handlers, self._slots, self._deadlines, ends, self._queues, middleware)
-        self._mover = Mover(self.link, self.session, self._store.scripts, self._topics, self.name, self._ended)
+        self._mover = Mover(self.link, self._store, self.name, self._ended)
         self._heartbeats = self._heartbeats_of(at)
         self._loop = asyncio.get_running_loop()
         self._said_what_waits = False

@@ -11,8 +11,7 @@ from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
 from streamdq.link.session import arun
 from streamdq.mover.mover import Mover
-from streamdq.store.scripts import Scripts
-from streamdq.store.topics.topics import Topics
+from streamdq.store.redis_store import RedisStore
 from streamdq.times.clock import RedisClock
 from tests.redis.harness import NAMESPACE, SETTINGS
 from tests.waiting import eventually
@@ -38,10 +37,9 @@ async def mover_at(
     """At the end it is cut off, as by kill -9: its lease stays until it has run out."""
     settings = SETTINGS.model_copy(update={"lease_ms": lease_ms, "call_timeout_s": call_timeout_s})
     link, session = open_session(url, NAMESPACE, settings, clock, AsyncLink)
-    scripts, stopping = Scripts(session), asyncio.Event()
-    topics = Topics(session, scripts)
-    await arun(link, topics.refresh())
-    mover = Mover(link, session, scripts, topics, name, stopping)
+    store, stopping = RedisStore(session), asyncio.Event()
+    await arun(link, store.topics.refresh())
+    mover = Mover(link, store, name, stopping)
     running = asyncio.create_task(mover.run())
     try:
         await eventually(lambda: mover.leading or not leads, "it is active")

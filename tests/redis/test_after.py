@@ -20,8 +20,7 @@ from streamdq.operations.find.actions import Acted
 from streamdq.operations.jobs.enqueue import prepare
 from streamdq.queue import carry_out, store_of
 from streamdq.store.commands import one
-from streamdq.store.scripts import Scripts
-from streamdq.store.topics.topics import Topics
+from streamdq.store.redis_store import RedisStore
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, taken
 from tests.waiting import eventually
 
@@ -324,12 +323,11 @@ async def test_the_mover_asks_for_a_topic_that_was_made_a_moment_ago(space: Spac
     """Otherwise it would take the job that waits for one of a deleted topic, and tell it nothing."""
     first = space.queue.enqueue("t", 1, delay="1h")
     link, session = open_session(space.url, NAMESPACE, SETTINGS, None, AsyncLink)
-    scripts = Scripts(session)
-    topics = Topics(session, scripts)
-    await arun(link, topics.refresh())
+    store = RedisStore(session)
+    await arun(link, store.topics.refresh())
     space.queue.enqueue("new", 2, id="d", after=first, on_failure="run")
     space.queue.cancel("t", first.id)
-    await Endings(link, session, scripts, topics, lambda _: None)._look(session.keys.shard("t", 0))
+    await Endings(link, store, lambda _: None)._look(session.keys.shard("t", 0))
     await link.close()
     found = space.queue.get("new", "d")
     assert found

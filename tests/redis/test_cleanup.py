@@ -14,8 +14,7 @@ from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
 from streamdq.link.session import arun
 from streamdq.mover.cleanup import Cleanup
-from streamdq.store.scripts import Scripts
-from streamdq.store.topics.topics import Topics
+from streamdq.store.redis_store import RedisStore
 from streamdq.times.clock import ManualClock, RedisClock
 from tests.redis.harness import taken
 from tests.servers import Server
@@ -27,11 +26,10 @@ async def cleanup_at(
 ) -> AsyncIterator[tuple[Cleanup, ShardKeys]]:
     """A cleanup of its own, and the first shard of topic t."""
     link, session = open_session(url, "streamdq", Settings(**settings), clock, AsyncLink)
-    scripts = Scripts(session)
-    topics = Topics(session, scripts)
-    await arun(link, topics.refresh())
+    store = RedisStore(session)
+    await arun(link, store.topics.refresh())
     try:
-        yield Cleanup(link, session, scripts, topics), session.keys.shard("t", 0)
+        yield Cleanup(link, store), session.keys.shard("t", 0)
     finally:
         await link.close()
 

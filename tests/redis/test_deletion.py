@@ -178,7 +178,7 @@ async def test_a_mover_asks_once_for_a_shard_that_its_topic_no_longer_has(space:
         store = queue._store
         await queue.stats("t")
         gone = store.topics.shards("t")[3]
-        node_mover = NodeMover(queue._link, store.session, store.scripts, store.topics, *[lambda *_: None] * 3)
+        node_mover = NodeMover(queue._link, store, *[lambda *_: None] * 3)
         space.queue.delete_topic("t")
         space.queue.configure("t", shards=1)
         async with asyncio.timeout(HANG_S):

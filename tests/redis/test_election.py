@@ -17,7 +17,7 @@ from streamdq.link.opening import open_session
 from streamdq.mover.alive.election import Election
 from streamdq.process.loop import cancel_and_wait
 from streamdq.store import namespace
-from streamdq.store.scripts import Scripts
+from streamdq.store.redis_store import RedisStore
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.redis.movers import mover_at
 from tests.servers import Server
@@ -65,7 +65,7 @@ async def test_who_works_without_the_lease_goes_on_when_its_waits_end_late() -> 
         raise ServerUnavailable("lost")
 
     link, session = open_session("redis+cluster://127.0.0.1:1", NAMESPACE, SETTINGS, None, AsyncLink)
-    election = Election(link, session, Scripts(session), "m", asyncio.Event())
+    election = Election(link, RedisStore(session), "m", asyncio.Event())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(namespace, "prolong_lease", prolong)
         keeping = asyncio.create_task(election.keep())
@@ -83,7 +83,7 @@ async def test_who_gives_up_too_late_leaves_its_successors_lease_alone(space: Sp
     one may have taken it.
     """
     link, session = open_session(space.url, NAMESPACE, SETTINGS, None, AsyncLink)
-    late = Election(link, session, Scripts(session), "a", asyncio.Event())
+    late = Election(link, RedisStore(session), "a", asyncio.Event())
     with redis_server.client() as client:
         assert await late.win()
         send = link.send

@@ -107,7 +107,7 @@ async def disagreement(space: Space, client: Any) -> list[str]:
     async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
         store, topics = queue._store, queue._store.topics
         await arun(queue._link, topics.end_changes())
-        node_mover = NodeMover(queue._link, store.session, store.scripts, topics, *[lambda *_: None] * 3)
+        node_mover = NodeMover(queue._link, store, *[lambda *_: None] * 3)
         if shards := topics.shards("t"):
             await node_mover.reconcile(shards)
         known = (await arun(queue._link, topics.refresh())).get("t")

@@ -32,9 +32,8 @@ from streamdq.operations.checks.acl import (
     more_rights,
     rights,
 )
+from streamdq.store.redis_store import RedisStore
 from streamdq.store.rights import COMMANDS
-from streamdq.store.scripts import Scripts
-from streamdq.store.topics.topics import Topics
 from tests.conftest import BINARIES
 from tests.redis.harness import taken
 from tests.sentinels import Sentinels
@@ -361,8 +360,7 @@ async def test_a_process_that_lacks_a_right_does_not_start(limited: Limited, red
     with pytest.raises(AuthenticationFailed, match=r"\+hincrby"):
         await asyncio.wait_for(worker.serve(), HANG_S)
     link, session = open_session(limited.url, NAMESPACE, None, None, AsyncLink)
-    scripts = Scripts(session)
-    mover = Mover(link, session, scripts, Topics(session, scripts), "m", asyncio.Event())
+    mover = Mover(link, RedisStore(session), "m", asyncio.Event())
     with pytest.raises(AuthenticationFailed, match=r"\+hincrby"):
         await asyncio.wait_for(mover.run(), HANG_S)
     await link.close()
@@ -385,8 +383,7 @@ async def test_a_worker_that_may_not_wait_on_a_cluster_does_not_start(limited_cl
             with pytest.raises(AuthenticationFailed, match=r"\+client\|tracking"):
                 await asyncio.wait_for(worker.serve(), HANG_S)
             link, session = open_session(limited_cluster.url, NAMESPACE, None, None, AsyncLink)
-            scripts = Scripts(session)
-            mover = Mover(link, session, scripts, Topics(session, scripts), "m", asyncio.Event())
+            mover = Mover(link, RedisStore(session), "m", asyncio.Event())
             with pytest.raises(AuthenticationFailed, match=r"\+client\|tracking"):
                 await asyncio.wait_for(mover.run(), HANG_S)
             await link.close()

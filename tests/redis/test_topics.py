@@ -16,8 +16,7 @@ from streamdq.link.connection import AsyncLink
 from streamdq.link.opening import open_session
 from streamdq.link.session import arun, run
 from streamdq.mover.rate import RatedTopic
-from streamdq.store.scripts import Scripts
-from streamdq.store.topics.topics import Topics
+from streamdq.store.redis_store import RedisStore
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
 from tests.redis.topology import steps
@@ -64,13 +63,12 @@ async def test_what_gets_due_while_a_rated_topic_is_looked_at_is_moved(
     stepped.queue.configure("t", rate=10)
     stepped.queue.enqueue("t", 1, delay="1s")
     link, session = open_session(stepped.url, NAMESPACE, SETTINGS, clock, AsyncLink)
-    scripts = Scripts(session)
-    topics, shard, moved = Topics(session, scripts), session.keys.shard("t", 0), asyncio.Event()
+    store, shard, moved = RedisStore(session), session.keys.shard("t", 0), asyncio.Event()
 
     async def move(_: ShardKeys, __: int) -> None:
         moved.set()
 
-    rated = RatedTopic(link, session, scripts, topics, "t", move, lambda *_: None)
+    rated = RatedTopic(link, store, "t", move, lambda *_: None)
     calls = count()
 
     async def answered_late(link: AsyncLink, op: Any) -> Any:
@@ -81,7 +79,7 @@ async def test_what_gets_due_while_a_rated_topic_is_looked_at_is_moved(
         return reply
 
     monkeypatch.setattr("streamdq.mover.rate.arun", answered_late)
-    await arun(link, topics.refresh())
+    await arun(link, store.topics.refresh())
     rated.want(shard)
     running = asyncio.create_task(rated.run())
     try:

@@ -14,8 +14,7 @@ from streamdq.link.address import Target
 from streamdq.link.opening import open_session
 from streamdq.mover.mover import Mover
 from streamdq.process.loop import supervise
-from streamdq.store.scripts import Scripts
-from streamdq.store.topics.topics import Topics
+from streamdq.store.redis_store import RedisStore
 from tests.simulation import troubles
 from tests.simulation.deployment import Deployment
 from tests.simulation.link import SimulatedLink
@@ -40,8 +39,8 @@ class Movers:
     async def _run(self, process: Process) -> None:
         link_class: Any = lambda *_: SimulatedLink(self.here.network, Target("node", URL))  # noqa: E731
         link, session = open_session(URL, self.here.settings.namespace, self.here.settings, None, link_class)
-        scripts, stopping = Scripts(session), asyncio.Event()
-        mover = Mover(link, session, scripts, Topics(session, scripts), session.consumer, stopping)
+        stopping = asyncio.Event()
+        mover = Mover(link, RedisStore(session), session.consumer, stopping)
         self.of[process] = mover
         await supervise("mover", mover.run, stopping, session.keys.namespace)
 

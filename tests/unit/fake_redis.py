@@ -18,8 +18,7 @@ from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.link.session import Session
 from streamdq.store.assembly import function_of, script_names, sha_of
-from streamdq.store.scripts import Scripts
-from streamdq.store.topics.topics import Topics
+from streamdq.store.redis_store import RedisStore
 from streamdq.times.clock import RedisClock
 
 LOST = LinkError(TimeoutError("no reply"), sent=True)
@@ -92,12 +91,11 @@ def session_of(clock: RedisClock | None = None, **settings: Any) -> Session:
     return session
 
 
-def topics_of(session: Session, **known: TopicSettings) -> tuple[Scripts, Topics]:
-    """Scripts, and a registry that is known already."""
-    scripts = Scripts(session)
-    topics = Topics(session, scripts)
-    topics.known = dict(known)
-    return scripts, topics
+def store_of(session: Session, **known: TopicSettings) -> RedisStore:
+    """With a registry that is known already."""
+    store = RedisStore(session)
+    store.topics.known = dict(known)
+    return store
 
 
 class Rig(ABC):
@@ -112,7 +110,8 @@ class Rig(ABC):
     ) -> None:
         self.link: Any = FakeLink(takes_s)
         self.session = session_of(clock, **settings)
-        self.scripts, self.topics = topics_of(self.session, **topics)
+        self.store = store_of(self.session, **topics)
+        self.topics = self.store.topics
 
     @abstractmethod
     async def run(self) -> None:

@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 from ...config import HEARTBEAT_S
 from ...keys import ShardKeys
 from ...link.connection import AsyncLink
-from ...link.session import Session, arun
+from ...link.session import arun
 from ...metrics import recorded
 from ...process.logs import log
 from ...process.loop import Failures
-from ...store.scripts import Scripts
-from ...store.topics.topics import Topics
+from ...store.redis_store import RedisStore
 
 _SEEN_S = 2 * HEARTBEAT_S  # a live worker's heartbeat changes within this time, even if the next one is somewhat late
 _TROUBLE_S = 1.0  # and so much later after trouble with Redis: a worker may have to connect again first
@@ -85,10 +84,9 @@ class DeadWorkers:
     Consumers without any heartbeat are left to the TTR: they belong to clients that take jobs themselves.
     """
 
-    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
-        self._link = link
-        self._scripts = scripts
-        self._topics = topics
+    def __init__(self, link: AsyncLink, store: RedisStore) -> None:
+        session = store.session
+        self._link, self._scripts, self._topics = link, store.scripts, store.topics
         self._timeout_s = session.settings.worker_timeout_s
         self._on = self._timeout_s > 0 and not session.clock.manual
         self._silence = Silence(self._timeout_s)

@@ -16,12 +16,12 @@ from zlib import crc32
 
 from ...errors import ServerError, ServerUnavailable
 from ...link.connection import AsyncLink
-from ...link.session import Session, arun
+from ...link.session import arun
 from ...process.logs import log
 from ...process.loop import cancel_and_wait, supervise
 from ...store import namespace
 from ...store.blocking import listen
-from ...store.scripts import Scripts
+from ...store.redis_store import RedisStore
 
 _RENEW_AT = 0.8  # of the lease's time: the rest is several times as long as a slow call
 _BLOCK_S, _EACH_BLOCK_S = 600.0, 6.0
@@ -30,13 +30,11 @@ _BLOCK_S, _EACH_BLOCK_S = 600.0, 6.0
 class Election:
     """One process's part in it. ``processes``: how many there are, as this process saw them last."""
 
-    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, name: str, stopping: asyncio.Event) -> None:
-        self._link = link
-        self._session = session
-        self._scripts = scripts
+    def __init__(self, link: AsyncLink, store: RedisStore, name: str, stopping: asyncio.Event) -> None:
+        self._link, self._session, self._scripts = link, store.session, store.scripts
         self._name = name
         self._stopping = stopping
-        self._ms = session.settings.lease_ms
+        self._ms = store.session.settings.lease_ms
         self._place = crc32(name.encode()) / 2**32
         self._notified = asyncio.Event()
         self.processes = 1

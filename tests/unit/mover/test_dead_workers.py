@@ -34,7 +34,7 @@ class Looking(Rig):
         self.taken: list[tuple[str, str, float]] = []  # topic, consumer, when
         self.replies: list[Any] = []  # of take_over; then nothing is left
         self.link.answers |= {"read_heartbeats": self.read, "take_over": self.take_over}
-        self.silent = DeadWorkers(self.link, self.session, self.scripts, self.topics)
+        self.silent = DeadWorkers(self.link, self.store)
 
     def shard(self, topic: str = "t") -> ShardKeys:
         return self.session.keys.shard(topic, 0)

@@ -43,9 +43,7 @@ class Moving(Rig):
         }  # fmt: skip
         self.mover = NodeMover(
             self.link,
-            self.session,
-            self.scripts,
-            self.topics,
+            self.store,
             self.missed.append,
             self.rated.append,
             lambda *_: None,

@@ -34,7 +34,7 @@ class Rated(Rig):
         super().__init__({"t": TOPIC.model_copy(update={"rate": rate})})
         self.link.answers |= {"permit": self.permit, "ZRANGE": self.buckets.heads}
         self.shards = self.topics.shards("t")
-        self.rated = RatedTopic(self.link, self.session, self.scripts, self.topics, "t", self.move, self.later)
+        self.rated = RatedTopic(self.link, self.store, "t", self.move, self.later)
 
     def add(self, shard: int, *in_ms: int) -> None:
         self.buckets.add(self.shards[shard].bucket, *in_ms)

@@ -25,7 +25,7 @@ from streamdq.worker.runner import Runner
 from streamdq.worker.running_job import RunningJob
 from streamdq.worker.slots import Slots
 from streamdq.worker.topic_scheduler import TopicScheduler
-from tests.unit.fake_redis import session_of, topics_of
+from tests.unit.fake_redis import session_of, store_of
 from tests.waiting import HANG_S
 
 SHARD = ShardKeys("ns", "t", 0)
@@ -49,13 +49,9 @@ def held(body: str, ttr_ms: int = 60_000, asked: float | None = None) -> Claimed
     return one
 
 
-def member_of(link: Any, of: Any = None) -> Member:
-    """The consumer ``me`` of the group ``g``. ``of``: has a session, scripts and topics; None: without any topic."""
-    if of is None:
-        session = session_of()
-        scripts, topics = topics_of(session)
-        of = SimpleNamespace(session=session, scripts=scripts, topics=topics)
-    return Member(link, of, "g", "me")
+def member_of(link: Any, store: Any = None) -> Member:
+    """The consumer ``me`` of the group ``g``; without any topic if it is given no store."""
+    return Member(link, store_of(session_of()) if store is None else store, "g", "me")
 
 
 class Rig:

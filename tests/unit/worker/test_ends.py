@@ -34,7 +34,7 @@ class Sending(Rig):
         self.received: list[tuple[list[str], set[int]]] = []
         for name in ("finish", "retry", "bury", "release"):
             self.link.answers[name] = self.take
-        self.sender = EndSender(member_of(self.link, self), self)
+        self.sender = EndSender(member_of(self.link, self.store), self)
 
     def take(self, call: Call) -> Any:
         width, first = {"finish": (4, 7), "release": (4, 7), "retry": (8, 9), "bury": (7, 9)}[call.name]

@@ -82,14 +82,14 @@ class Signing(Rig):
         self.blocked_until = 0.0  # the thread ran until then
         blocking: Any = BlockingLink(self.link)
         attempts: Any = self
-        member = member_of(self.link, self)
+        member = member_of(self.link, self.store)
         none: Any = None
         self.sender = EndSender(member, self)
         self.health = WorkerHealth("streamdq", "default", 10)
         self.deadlines = Deadlines(member, {}, none, none, none)
         self.send_touches = self.deadlines.send_touches
         self.heartbeats = Heartbeats(
-            blocking, self.session, self.scripts, "me", attempts, self.sender, lambda: self.holding, self.health
+            blocking, self.session, self.store.scripts, "me", attempts, self.sender, lambda: self.holding, self.health
         )
         self.heartbeats.leave = lambda: self.left.append(time.monotonic())
 
