@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from itertools import count
 from typing import Any
 
-from ..config import Settings
-from ..errors import NewerFormat, ServerUnavailable, StreamdqError
+from ..errors import NewerFormat, ServerUnavailable
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink, LinkError
-from ..link.opening import may_wait, open_session
-from ..link.session import arun
+from ..link.link_thread import LinkThread
+from ..link.opening import may_wait
+from ..link.session import Session, arun
 from ..process.logs import log
 from ..process.loop import Failures, cancel_and_wait, supervise
 from ..store.redis_store import RedisStore
-from ..times.clock import RedisClock
 from .alive.dead_workers import DeadWorkers, Holders
 from .alive.election import Election
 from .cleanup import Cleanup
@@ -313,50 +311,22 @@ class Mover:
             self._look_for_shards()
 
 
-class MoverThread:
-    """A mover for a process without a worker, in a thread with its own loop and connections.
+class MoverThread(LinkThread):
+    """A mover for a process without a worker. ``stop`` gives up its lease."""
 
-    Raises:
-        StreamdqError: the URL or the settings are invalid, or the embedded server did not start.
-    """
+    NAME = "streamdq-mover"
 
-    def __init__(self, url: str | None, namespace: str, settings: Settings, clock: RedisClock) -> None:
-        self._arguments = (url, namespace, settings, clock)
-        self._refused: StreamdqError | None = None
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=self._main, name="streamdq-mover", daemon=True)
-        self._thread.start()
-        self._started.wait()
-        if self._refused is not None:
-            raise self._refused
-
-    def _main(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            link, session = open_session(*self._arguments, AsyncLink)
-        except StreamdqError as error:
-            self._refused = error
-            return
-        finally:
-            self._started.set()
+    def _begin(self, link: AsyncLink, session: Session) -> Callable[[], Awaitable[None]]:
         mover = Mover(link, RedisStore(session), session.consumer, self._stopping)
+        return partial(self._move, mover, session.keys.namespace)
+
+    async def _move(self, mover: Mover, namespace: str) -> None:
         try:
-            await supervise("mover", mover.run, self._stopping, session.keys.namespace)
+            await supervise("mover", mover.run, self._stopping, namespace)
         except NewerFormat as error:  # calls of this process raise it, too
             log.error("mover ended", error=str(error))
-        finally:
-            await link.close()
 
     @property
     def has_ended(self) -> bool:
         """Whether it has given up, as the data has a newer format."""
         return not self._thread.is_alive()
-
-    def stop(self) -> None:
-        """Gives up the lease and ends the thread."""
-        with contextlib.suppress(RuntimeError):  # the thread's loop has ended already
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(timeout=10)

@@ -23,6 +23,7 @@ from streamdq import AsyncQueue, Queue, Worker
 from streamdq.config import Settings
 from streamdq.errors import StreamdqError
 from streamdq.keys import NamespaceKeys, ShardKeys
+from streamdq.link import link_thread as link_thread_module
 from streamdq.link import session as session_module
 from streamdq.link.address import Target
 from streamdq.mover import mover as mover_module
@@ -128,7 +129,7 @@ class World:
                 (heartbeats_module, "pulse", SimulatedPulse()),
                 (serving_module, "install", self.loop.install),
                 (serving_module, "uninstall", self.loop.uninstall),
-                (mover_module, "AsyncLink", link),
+                (link_thread_module, "AsyncLink", link),
                 (random, "uniform", lambda _least, most: most),  # pauses before another try are their longest
                 (mover_module, "MoverThread", SimulatedMoverThread),
                 # topics are deleted as if their workers had just left, and come back
