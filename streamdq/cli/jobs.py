@@ -20,6 +20,7 @@ from ..errors import InvalidInput, UnknownGroup, UnknownTopic
 from ..job.job import Job, JobState, check_topic
 from ..operations import json_out
 from ..queue import Queue, carry_out, store_of
+from ..store.topics.misspelt import meant_by_new
 from .common import (
     At,
     Delay,
@@ -166,7 +167,7 @@ def _ask_about_slip(queue: Queue, topic: str) -> None:
     """A new topic whose name is like another one is probably a slip. Without a terminal, the log warns of it."""
     if not sys.stdin.isatty():
         return
-    meant = carry_out(queue, store_of(queue).topics.meant_by_new(check_topic(topic)))
+    meant = carry_out(queue, meant_by_new(store_of(queue).topics, check_topic(topic)))
     question = f"There is no topic {topic}: did you mean {meant}? Make {topic} anyway?"
     if meant is not None and not typer.confirm(question, err=True):
         raise typer.Abort

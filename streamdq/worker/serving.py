@@ -31,6 +31,7 @@ from ..store.aborts import attempt_in
 from ..store.blocking import read_new
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
+from ..store.topics.misspelt import warn_of_slips
 from .consumer import Consumer, Limits
 from .deadline import Deadlines
 from .declared import Declared, DeclaredSchedules
@@ -256,7 +257,7 @@ class WorkerRun:
         self.stopping.set()
 
     async def _prepare(self) -> None:
-        await arun(self.link, self._topics.warn_of_slips(self.handlers.named))
+        await arun(self.link, warn_of_slips(self._topics, self.handlers.named))
         for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry, "result_ms": handler.result_ms}
             await arun(self.link, self._topics.serve(topic, self._group, own))

@@ -14,6 +14,7 @@ from ...job.retry import RetryInput, RetrySchedule
 from ...link.session import Op
 from ...store.redis_store import RedisStore
 from ...store.topics import changes as topic_changes
+from ...store.topics.misspelt import check_spelling
 from ...times.durations import Duration, rate_in, to_ms
 from ..keys.pause import pause_key
 
@@ -81,7 +82,7 @@ def configure(
     if not (create or changes or exactly or of_groups):
         return (yield from store.topics.get(topic, anew=True))
     if not create:
-        yield from store.topics.check_spelling(topic)
+        yield from check_spelling(store.topics, topic)
     return (yield from topic_changes.configure(store.topics, topic, changes, exactly, of_groups))
 
 

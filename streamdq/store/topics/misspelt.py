@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...errors import UnknownTopic
+from ...link.session import Op
+from ...process.logs import log
+
+if TYPE_CHECKING:
+    from .topics import Topics
 
 _SHORTEST = 5  # shorter names differ in one letter by chance
 _LIKE = 0.75
@@ -34,3 +42,34 @@ def _is_slip(a: str, b: str) -> bool:
         if rest_a[more:] == rest_b[less:]:
             return not any(letter.isdigit() for letter in rest_a[:more] + rest_b[:less])
     return False
+
+
+def meant_by_new(topics: Topics, topic: str) -> Op[str | None]:
+    """If the topic does not exist, the one whose name it would have but for a slip."""
+    if topic in topics.known or (yield from topics.read(topic)) is not None:
+        return None
+    return slip_of(topic, (yield from topics.names()))
+
+
+def check_spelling(topics: Topics, topic: str) -> Op[None]:
+    """For a change that would make the topic.
+
+    Raises:
+        UnknownTopic: it does not exist, and its name looks like a slip in the name of one that does.
+    """
+    if meant := (yield from meant_by_new(topics, topic)):
+        raise UnknownTopic(
+            f"no topic {topic!r} in namespace {topics.session.keys.namespace!r}: did you mean {meant!r}? "
+            "If it is a new one, pass create=True (--create)"
+        )
+
+
+def warn_of_slips(topics: Topics, new: frozenset[str]) -> Op[None]:
+    """Of those that are about to be made and have almost the name of another one, which is not among them."""
+    known = yield from topics.names()
+    for topic in sorted(new - known):
+        if (meant := slip_of(topic, known - new)) is not None:
+            log.warning(
+                "a new topic is made: did you mean another one?", topic=topic, did_you_mean=meant,
+                advice=f"if its name is a slip, correct it in the code and `streamdq topic delete {topic}`",
+            )  # fmt: skip

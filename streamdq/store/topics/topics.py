@@ -15,14 +15,13 @@ from ...config import DEFAULT_GROUP, TopicSettings, topic_patch
 from ...errors import ServerUnavailable, UnknownTopic
 from ...keys import ShardKeys
 from ...link.session import Op, Session, pause
-from ...process.logs import log
 from .. import namespace
 from ..commands import one
 from ..replies import Configured
 from ..scripts import Scripts
 from ..topic_settings import settings_in
 from .configure_shards import ShardSettings, forgotten, owed, unknown_groups
-from .misspelt import meant_by, slip_of
+from .misspelt import meant_by, warn_of_slips
 from .registry import WAKEUPS, Registry
 from .shard_state import has_schedules
 
@@ -90,27 +89,12 @@ class Topics:
         if settings is None or anew:
             settings = (yield from self.read(topic, within_s)) or settings  # a lost registry will be restored
         if settings is None:
-            names = yield from self._registry.look(within_s)
-            raise self.unknown(topic, meant_by(topic, names))
+            raise self.unknown(topic, meant_by(topic, (yield from self.names(within_s))))
         return settings
 
-    def check_spelling(self, topic: str) -> Op[None]:
-        """For a change that would make the topic.
-
-        Raises:
-            UnknownTopic: it does not exist, and its name looks like a slip in the name of one that does.
-        """
-        if meant := (yield from self.meant_by_new(topic)):
-            raise UnknownTopic(
-                f"no topic {topic!r} in namespace {self.session.keys.namespace!r}: did you mean {meant!r}? "
-                "If it is a new one, pass create=True (--create)"
-            )
-
-    def meant_by_new(self, topic: str) -> Op[str | None]:
-        """If the topic does not exist, the one whose name it would have but for a slip."""
-        if topic in self.known or (yield from self.read(topic)) is not None:
-            return None
-        return slip_of(topic, (yield from self._registry.look()))
+    def names(self, within_s: float = float("inf")) -> Op[set[str]]:
+        """Of all topics, as they are in the registry now."""
+        return set((yield from self._registry.look(within_s)))
 
     def latest(self, topic: str) -> Op[TopicSettings]:
         """Like ``get``, anew. If a Cluster has lost the registry's node, returns the cached settings: if they are out
@@ -157,7 +141,7 @@ class Topics:
         if settings is not None:
             return settings
         if topic not in self.known:  # a producer makes it, and nobody serves it yet
-            yield from self.warn_of_slips(frozenset([topic]))
+            yield from warn_of_slips(self, frozenset([topic]))
         return (yield from self._make(topic))
 
     def ensure_group(self, topic: str, group: str, own: Mapping[str, Any]) -> Op[TopicSettings]:
@@ -168,17 +152,6 @@ class Topics:
         if have is None or any(getattr(have, name) != value for name, value in wanted.items()):
             settings = yield from self.change(topic, {}, {group: wanted})
         return settings
-
-    def warn_of_slips(self, topics: frozenset[str]) -> Op[None]:
-        """Of those that are about to be made and have almost the name of another one, which is not among them."""
-        known = yield from self._registry.look()
-        others = known.keys() - topics
-        for topic in sorted(topics - known.keys()):
-            if (meant := slip_of(topic, others)) is not None:
-                log.warning(
-                    "a new topic is made: did you mean another one?", topic=topic, did_you_mean=meant,
-                    advice=f"if its name is a slip, correct it in the code and `streamdq topic delete {topic}`",
-                )  # fmt: skip
 
     def cached(self, topic: str) -> TopicSettings | None:
         """The cached settings; None if there are none, or this process is just creating or repairing the topic."""
