@@ -7,7 +7,7 @@
 -- ARGV[3..] per letter: id, receipt, buried_ms, sequence, attempt
 -- returns {code, ...}: 1 = archived, now or by an earlier call that left its receipt; 0 = not dead, or buried again
 -- flags: allow-oom
--- include: clock, end_in_group, endings, groups, progress, removal, stored_format
+-- include: clock, dead_leave, groups, progress, removal, stored_format
 local group, reply, archived, mains = ARGV[2], {}, {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'linked')
 check_format(topic[2])
@@ -28,9 +28,7 @@ for i = 3, #ARGV, 5 do
   reply[#reply + 1] = code
 end
 local s = shard(KEYS)
-s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
+s.now, s.group, s.groups = now_ms(ARGV[1]), group, names(topic[1])
 s.on_removed = after_removal(s, topic[3], topic[4])
-for _, id in ipairs(archived) do job_fails(s, id, 'archived') end
-end_in_group(s, group, archived, mains)
-if #archived > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, #archived) end
+dead_leave(s, archived, mains, 'archived')
 return reply

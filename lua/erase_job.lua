@@ -12,7 +12,7 @@
 -- returns 1 = erased; 0 = only a group that is leaving still has it; -1 = an attempt is running; -2 = the caller's settings
 -- of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 = there is no such job
 -- flags: allow-oom
--- include: clock, deliveries, drop_job, end_in_group, endings, group_states, groups, removal, results, stored_format,
+-- include: clock, dead_leave, deliveries, drop_job, group_states, groups, removal, results, stored_format,
 --   taken
 local s = shard(KEYS)
 s.history_cap = '0'
@@ -49,9 +49,8 @@ if code == 0 then
   for _, group in ipairs(concerned) do
     if states[group] and states[group].state == 'd' then
       redis.call('ZREM', dead[group], job.id)
-      redis.call('HINCRBY', counts, 'purged:' .. group, 1)
-      job_fails(s, job.id, 'purged')
-      end_in_group(s, group, {job.id}, {states[group].main})
+      s.group = group
+      dead_leave(s, {job.id}, {states[group].main}, 'purged')
       code = 1
     end
   end

@@ -7,7 +7,7 @@
 -- ARGV[4..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were purged
 -- flags: allow-oom
--- include: clock, delivery, end_in_group, endings, groups, progress, removal, stored_format
+-- include: clock, dead_leave, delivery, groups, progress, removal, stored_format
 local group, purged, mains = ARGV[2], {}, {}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'linked')
 check_format(topic[2])
@@ -24,9 +24,7 @@ for _, argument in ipairs(ids) do
   end
 end
 local s = shard(KEYS)
-s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
+s.now, s.group, s.groups = now_ms(ARGV[1]), group, names(topic[1])
 s.on_removed = after_removal(s, topic[3], topic[4])
-for _, id in ipairs(purged) do job_fails(s, id, 'purged') end
-end_in_group(s, group, purged, mains)
-if #purged > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, #purged) end
+dead_leave(s, purged, mains, 'purged')
 return #purged

@@ -7,12 +7,12 @@
 -- ARGV[3] limit
 -- returns how many were removed; as many as the limit = there may be more
 -- flags: allow-oom
--- include: clock, end_in_group, endings, groups, progress, removal, stored_format
+-- include: clock, dead_leave, groups, progress, removal, stored_format
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'dead_for', 'linked')
 check_format(topic[2])
 if not topic[4] then return 0 end
 local s, group, mains = shard(KEYS), ARGV[2], {}
-s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
+s.now, s.group, s.groups = now_ms(ARGV[1]), group, names(topic[1])
 s.on_removed = after_removal(s, topic[3], topic[5])
 local until_ms = string.format('%.0f', s.now - tonumber(topic[4]))
 local ids = redis.call('ZRANGEBYSCORE', dead, '-inf', until_ms, 'LIMIT', 0, ARGV[3])
@@ -22,7 +22,5 @@ for i, id in ipairs(ids) do
   mains[i] = p and p.main or ''
 end
 redis.call('ZREM', dead, unpack(ids))
-for _, id in ipairs(ids) do job_fails(s, id, 'purged') end
-end_in_group(s, group, ids, mains)
-redis.call('HINCRBY', counts, 'purged:' .. group, #ids)
+dead_leave(s, ids, mains, 'purged')
 return #ids

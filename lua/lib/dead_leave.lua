@@ -1,0 +1,10 @@
+-- include: end_in_group, endings
+
+-- dead_leave(s, ids, mains, how): s.group has given up the jobs, which were its dead letters, for good: they were purged or
+-- archived. mains: `main` of each job's progress.
+local function dead_leave(s, ids, mains, how)
+  if #ids == 0 then return end
+  for _, id in ipairs(ids) do job_fails(s, id, how) end
+  end_in_group(s, s.group, ids, mains)
+  redis.call('HINCRBY', s.counts, how .. ':' .. s.group, #ids)
+end
