@@ -115,7 +115,9 @@ def test_what_a_job_waits_for_in_topics_with_slashes(run: Run, queue: Queue) -> 
     for topic, id, text in (("a/b", "x/y", "a/b/x/y"), ("c", "x/y", "c/x/y"), ("a/b", "z", "a/b/z")):
         queue.enqueue(topic, 1, id=id, delay="1h")
         assert run("enqueue", "t", "2", "--id", text, "--after", text).code == 0, text
-        assert [(one.topic, one.id) for one in queue.dependencies("t", text).jobs] == [(topic, id)]
+        found = queue.dependencies("t", text)
+        assert found is not None
+        assert [(one.topic, one.id) for one in found.jobs] == [(topic, id)]
     unclear = run("enqueue", "t", "2", "--after", "d/e/x")
     assert (unclear.code, "--after: 'd/e/x' may be of d and d/e" in unclear.err) == (2, True)
     assert run("enqueue", "t", "2", "--after", "new/x/y").code == 1
