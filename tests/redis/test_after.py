@@ -320,17 +320,23 @@ async def test_jobs_stay_where_they_are_when_the_number_of_shards_changes(space:
     assert {*seen.all[8:]} == {"before", "after"}
 
 
-async def test_the_mover_asks_for_a_topic_that_was_made_a_moment_ago(space: Space) -> None:
-    """Otherwise it would take the job that waits for one of a deleted topic, and tell it nothing."""
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_job_of_a_topic_that_the_mover_does_not_know_is_told(space: Space, *, is_lost: bool) -> None:
+    """The topic was made a moment ago, or a failover has lost it from the registry. It is not taken for a deleted one."""
     first = space.queue.enqueue("t", 1, delay="1h")
     link, session = open_session(space.url, NAMESPACE, SETTINGS, None, AsyncLink)
     scripts = Scripts(session)
     topics = Topics(session, scripts)
     await arun(link, topics.refresh())
     space.queue.enqueue("new", 2, id="d", after=first, on_failure="run")
+    registry = session.keys.topics
+    stored = space_redis(space, registry, "HGET", registry, "new")
+    if is_lost:
+        space_redis(space, registry, "HDEL", registry, "new")
     space.queue.cancel("t", first.id)
     await Endings(link, session, scripts, topics, lambda _: None)._tell(session.keys.shard("t", 0))
     await link.close()
+    space_redis(space, registry, "HSET", registry, "new", stored)
     found = space.queue.get("new", "d")
     assert found
     assert found.state != "waiting"
