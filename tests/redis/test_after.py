@@ -320,9 +320,38 @@ async def test_jobs_stay_where_they_are_when_the_number_of_shards_changes(space:
     assert {*seen.all[8:]} == {"before", "after"}
 
 
+@pytest.mark.parametrize("has_result", [True, False])
+@pytest.mark.parametrize("is_used_again", [False, True])
+def test_a_process_that_stood_still_asks_again(
+    space: Space, monkeypatch: pytest.MonkeyPatch, *, has_result: bool, is_used_again: bool
+) -> None:
+    """What it waits for has ended meanwhile, and has forgotten it."""
+    queue = space.queue
+    queue.configure("t", create=True, result="1d" if has_result else "0")
+    first = queue.enqueue("t", 1, id="first")
+    moments = iter([0.0, 61.0])
+
+    def monotonic() -> float:
+        if (now := next(moments)) > 0:
+            taken(queue, "t").finish()
+            shard = store_of(queue).session.keys.shard("t", 0)
+            for key in (shard.followers, shard.endings):
+                space_redis(space, key, "DEL", key)
+            if is_used_again:
+                queue.enqueue("t", 3, id="first", delay="1h")
+        return now
+
+    monkeypatch.setattr("streamdq.operations.jobs.after.monotonic", monotonic)
+    with nullcontext() if has_result and not is_used_again else pytest.raises(ParentUnknown):
+        queue.enqueue("t", 2, id="d", after=first)
+        assert space.state("d") in ("delayed", "ready")
+
+
 @pytest.mark.parametrize("is_lost", [False, True])
 async def test_a_job_of_a_topic_that_the_mover_does_not_know_is_told(space: Space, *, is_lost: bool) -> None:
-    """The topic was made a moment ago, or a failover has lost it from the registry. It is not taken for a deleted one."""
+    """The topic was made a moment ago, or a failover has lost it from the registry: it is not taken for a deleted
+    one.
+    """
     first = space.queue.enqueue("t", 1, delay="1h")
     link, session = open_session(space.url, NAMESPACE, SETTINGS, None, AsyncLink)
     scripts = Scripts(session)
