@@ -1,6 +1,6 @@
 -- deliver: tells jobs that wait for others how these have ended: waiting -> delayed, or -> cancelled. Idempotent.
--- keys: jobs, bucket, ready, progress, counts, settings, history, wake, taken, taken_until, key_tickets, key_waiting,
---   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start
 -- ARGV[1] now_ms or ''
 -- ARGV[2] history cap
 -- ARGV[3..] per piece of news: id, nonce, index, generation, how (followers.lua), seen (hear), '' = not given
@@ -11,11 +11,11 @@
 -- include: clock, dependents, groups, removal, results, stored_format, waits
 local MOST_JOBS, MOST_BYTES = 50, 65536 -- each job takes up to twenty commands
 local s = shard(KEYS)
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'key_limit', 'linked', 'results')
 check_format(topic[3])
-s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2], names(topic[1]), topic[2], topic[5]
-s.on_removed = after_removal(s, topic[4], topic[6])
-s.results = results_in(topic[7])
+s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2], names(topic[1]), topic[2], topic[4]
+s.on_removed = after_removal(s, nil, topic[5]) -- no id of such a job stays taken
+s.results = results_in(topic[6])
 local waits, order, reply = {}, {}, {}
 s.states_bytes = 0
 

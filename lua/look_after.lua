@@ -1,7 +1,7 @@
 -- look_after: what the mover has to do for jobs that wait for others, now and then: to ask those that have not reported of their
 -- end, whether their shards have lost it. Forgets what jobs waited for that have ended.
--- keys: jobs, bucket, ready, progress, counts, settings, history, wake, taken, taken_until, key_tickets, key_waiting,
---   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
+--   key_unstarted, key_counts, key_paused, key_next_start
 -- ARGV[1] now_ms or ''
 -- ARGV[2] history cap
 -- ARGV[3] limit: how many jobs to look at
@@ -11,11 +11,11 @@
 -- include: clock, dependents, groups, link_key, removal, results, stored_format, waits
 local MOST_BYTES = 262144
 local s = shard(KEYS)
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format', 'key_limit', 'linked', 'results')
 check_format(topic[3])
-s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2], names(topic[1]), topic[2], topic[5]
-s.on_removed = after_removal(s, topic[4], topic[6])
-s.results = results_in(topic[7])
+s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[2], names(topic[1]), topic[2], topic[4]
+s.on_removed = after_removal(s, nil, topic[5]) -- no id of such a job stays taken
+s.results = results_in(topic[6])
 local dependencies, looks = link_key(s, 'dependencies'), link_key(s, 'dependents')
 local due = redis.call('ZRANGEBYSCORE', looks, '-inf', string.format('%.0f', s.now), 'LIMIT', 0, ARGV[3])
 local reply, bytes = {s.now, -1}, 0
