@@ -1,6 +1,6 @@
 -- deliver: tells jobs that wait for others how these have ended: waiting -> delayed, or -> cancelled. Idempotent.
--- keys: jobs, bucket, ready, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
---   key_unstarted, key_counts, key_paused, key_next_start
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, taken, taken_until, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- ARGV[1] now_ms or ''
 -- ARGV[2] history cap
 -- ARGV[3..] per piece of news: id, nonce, index, generation, how (followers.lua), seen (hear), '' = not given

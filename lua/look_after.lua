@@ -1,7 +1,7 @@
 -- look_after: what the mover has to do for jobs that wait for others, now and then: to ask those that have not reported of their
 -- end, whether their shards have lost it. Forgets what jobs waited for that have ended.
--- keys: jobs, bucket, ready, progress, counts, settings, history, wake, key_tickets, key_waiting, key_admitted,
---   key_unstarted, key_counts, key_paused, key_next_start
+-- keys: jobs, bucket, ready, progress, counts, settings, history, wake, taken, taken_until, key_tickets, key_waiting,
+--   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- ARGV[1] now_ms or ''
 -- ARGV[2] history cap
 -- ARGV[3] limit: how many jobs to look at
