@@ -10,12 +10,11 @@
 -- followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
 -- include: clock, endings, followers, groups, link_key, results, stored_format, waits
 local MOST_BYTES = 262144 -- about 2,500 followers; each call reads and writes all of them
-local topic = redis.call('HMGET', settings, 'shards', 'format', 'groups', 'linked', 'results')
+local topic = redis.call('HMGET', settings, 'shards', 'format', 'groups', 'results')
 check_format(topic[2])
 if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
 local s = shard(KEYS)
-s.now, s.groups, s.linked = now_ms(ARGV[1]), names(topic[3]), topic[4]
-s.results = results_in(topic[5])
+s.now, s.groups, s.results = now_ms(ARGV[1]), names(topic[3]), results_in(topic[4])
 local followers, endings, reply = link_key(s, 'followers'), link_key(s, 'endings'), {}
 local latest = {} -- what is known of jobs, by field, with what this call adds
 local bytes = 0 -- that were read
@@ -23,16 +22,15 @@ local bytes = 0 -- that were read
 -- How a job has ended that left the pool before anyone waited for it, and when. nil = not all groups have a result of it,
 -- and none says that it failed.
 local function kept_end(id)
-  local how, last = 'done', 0
-  for _, group in ipairs(s.results and s.groups or {}) do
+  local how, last = s.groups[1] and 'done', 0
+  for _, group in ipairs(s.groups) do
     local key = result_key(s, group, id)
     local at, outcome = string.match(redis.call('GETRANGE', key, 0, 40), '^(%d+)|(%l+)|') -- the result may be large
-    last = math.max(last, tonumber(at or 0))
+    if at then last = math.max(last, tonumber(at)) else how = nil end
     if outcome == 'dead' then return 'purged', last end -- or archived: it is no longer here
     if outcome == 'cancelled' or outcome == 'expired' then return outcome, last end
-    if not outcome then how = nil end
   end
-  return last > 0 and how or nil, last
+  return how, last
 end
 
 -- What is known of the job: its field, and followers_in. nil = nothing.
@@ -41,24 +39,22 @@ local function found(id, life)
   local record = redis.call('HGET', jobs, id)
   local text, field = redis.call('HGET', followers, id), id
   bytes = bytes + #(record or '') + #(text or '')
-  if text and not record then -- it was lost
+  if not record then -- if it had followers, it was lost
     s.ended_as = 'lost'
     jobs_leave(s, {id})
     text = false
   end
-  local f = text and followers_in(text) or record and {life = life_of(record), generation = 0, how = '', plus = '', list = ''} or nil
+  local f = text and followers_in(text) or record and {life = life_of(record), generation = 0, how = '', plus = '', list = ''}
   if f and not text and is_dead(s, id) then f.how, f.generation = 'dead', s.now end
   if f and (life == '' or f.life == life) then return field, f end
   field = id .. '\31' .. life
   if latest[field] then return field, latest[field] end
-  text = life ~= '' and redis.call('HGET', followers, field)
+  text = redis.call('HGET', followers, field)
   bytes = bytes + #(text or '')
   if text then return field, followers_in(text) end
-  if string.find(life, '^=%d') then
-    local how, at = kept_end(id)
-    if how and life == string.format('=%.0f', at) then
-      return field, {life = life, generation = at, how = how, plus = '', list = ''}
-    end
+  local how, at = kept_end(id)
+  if how and life == string.format('=%.0f', at) then
+    return field, {life = life, generation = at, how = how, plus = '', list = ''}
   end
 end
 
@@ -68,7 +64,7 @@ for i = 3, #ARGV, 3 do
   local field, f = found(ARGV[i], ARGV[i + 1])
   local one, at = ARGV[i + 2], string.format('%.0f', s.now)
   if not f then
-    local how, ended_at = nil, 0
+    local how, ended_at
     if ARGV[i + 1] == '=' then how, ended_at = kept_end(ARGV[i]) end
     reply[#reply + 1] = how and {string.format('=%.0f', ended_at), ended_at, how} or {ARGV[i + 1], 0, 'unknown'}
   elseif string.find(f.list, '\31' .. one .. '\n', 1, true) then
@@ -90,7 +86,7 @@ end
 local args = {}
 for field in pairs(kept) do args[#args + 1], args[#args + 2] = field, followers_text(latest[field]) end
 if #args > 0 then
-  if not s.linked then redis.call('HSET', settings, 'linked', 1) end
+  redis.call('HSET', settings, 'linked', 1)
   redis.call('HSET', followers, unpack(args))
 end
 return reply

@@ -31,22 +31,20 @@ local over, due = {}, {}
 for i = 2, #ARGV, 4 do
   local field, text = ARGV[i], redis.call('HGET', followers, ARGV[i])
   local f, again = text and followers_in(text), tonumber(ARGV[i + 2])
-  local soon
-  if f and ARGV[i + 3] ~= '' then
-    local before = f.list
-    soon = without(f, ARGV[i + 3])
+  local before = f and f.list
+  local soon, id = f and without(f, ARGV[i + 3]), string.match(field, '^[^\31]*')
+  if f and f.list ~= '' then
+    if f.list ~= before then keep_followers(s, field, f) end
+    hold_results(s, id, ended_by(s, field, f))
     if soon then again = math.min(again, s.now + soon) end
-    if f.list ~= before and f.list ~= '' then keep_followers(s, field, f) end
-  end
-  local id = string.match(field, '^[^\31]*')
-  if f and f.list ~= '' then hold_results(s, id, ended_by(s, field, f))
-  elseif f then release_results(s, id, ended_by(s, field, f)) end
-  if not f or f.list == '' then
+    if string.format('%.0f', f.generation) == ARGV[i + 1] then
+      -- Who goes on has reported of it; when it ends, that is reported.
+      if f.how == '' and not soon and again > s.now + 1000 then redis.call('ZREM', endings, field)
+      else due[#due + 1], due[#due + 2] = string.format('%.0f', again), field end
+    end
+  else
+    if f then release_results(s, id, ended_by(s, field, f)) end
     over[#over + 1] = field
-  elseif string.format('%.0f', f.generation) == ARGV[i + 1] then
-    -- Who goes on has reported of it; when it ends, that is reported.
-    if f.how == '' and not soon and again > s.now + 1000 then redis.call('ZREM', endings, field)
-    else due[#due + 1], due[#due + 2] = string.format('%.0f', again), field end
   end
 end
 if #due > 0 then redis.call('ZADD', endings, unpack(due)) end

@@ -24,7 +24,7 @@ check_format(topic[5])
 if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local s = shard(KEYS)
 s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now, ARGV[3], names(topic[2]), topic[4], topic[7]
-s.ended_as, s.results = 'replaced', results_in(topic[9])
+s.ended_as, s.results, s.linked = 'replaced', results_in(topic[9]), topic[10]
 local is_limited = topic[7] and topic[7] ~= '0'
 local head, count = head_ms(bucket), (#ARGV - 6) / 4
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- always written, as in enqueue

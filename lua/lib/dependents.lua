@@ -8,11 +8,11 @@ local MORE_ENDINGS = {left = 'g', lost = 'l', [''] = '.'}
 
 -- read_topic(s, injected, history_cap): reads what a call needs that may start jobs that wait, or cancel them.
 local function read_topic(s, injected, history_cap)
-  local topic = redis.call('HMGET', s.settings, 'groups', 'leaving', 'format', 'after_finish', 'key_limit', 'linked', 'results')
+  local topic = redis.call('HMGET', s.settings, 'groups', 'leaving', 'format', 'key_limit', 'linked', 'results')
   check_format(topic[3])
-  s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(injected), history_cap, names(topic[1]), topic[2], topic[5]
-  s.on_removed = after_removal(s, topic[4], topic[6])
-  s.results = results_in(topic[7])
+  s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(injected), history_cap, names(topic[1]), topic[2], topic[4]
+  s.on_removed = after_removal(s, nil, topic[5]) -- no id of such a job stays taken
+  s.results = results_in(topic[6])
 end
 
 -- dependent(s, id, nonce): reads a job that waits, or has waited, for others.

@@ -6,7 +6,7 @@ import io
 import os
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +19,7 @@ from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput, UnknownGroup, UnknownTopic
 from ..job.job import Job, JobState, check_topic
 from ..operations import json_out
+from ..operations.known import topic_names
 from ..queue import Queue, carry_out, store_of
 from ..store.topics.misspelt import meant_by_new
 from .common import (
@@ -129,10 +130,12 @@ def enqueue(
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
         "expire": expire, "tz": tz, "quiet": quiet, "window": window, "version": version, "unique_for": unique_for,
         "unique_after": unique_after.value, "rate_of_id": rate_of_id, "at_most": at_most, "key": key,
-        "after": _parents(after), "on_failure": on_failure.value,
+        "on_failure": on_failure.value,
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}
     with open_queue(context) as queue:
+        if after:
+            fields["after"] = _parents(queue, after)
         _ask_about_slip(queue, topic)
         if file is None:
             text = sys.stdin.buffer.read() if body == "-" else "{}" if body is None else body
@@ -152,15 +155,22 @@ def _due(job: Job) -> str:
     return f"due {terminal.time_text(job.due_ms)}"
 
 
-def _parents(after: list[str] | None) -> list[tuple[str, str]] | None:
-    return [_parent(one) for one in after] if after else None
+def _parents(queue: Queue, after: list[str]) -> list[tuple[str, str]]:
+    are_clear = all(text.count("/") < 2 for text in after)
+    topics = [] if are_clear else carry_out(queue, topic_names(store_of(queue), None))
+    return [_parent(text, topics) for text in after]
 
 
-def _parent(text: str) -> tuple[str, str]:
-    topic, slash, id = text.partition("/")
-    if not slash:
+def _parent(text: str, topics: Sequence[str]) -> tuple[str, str]:
+    """Topics and ids may have slashes: of several ways to read it, the one counts whose topic exists."""
+    ways = [(text[:i], text[i + 1 :]) for i, letter in enumerate(text) if letter == "/"]
+    if not ways:
         raise InvalidInput(f"after: {text!r:.80} is not TOPIC/ID")
-    return topic, id
+    known = [way for way in ways if way[0] in topics]
+    if len(known) > 1:
+        names = " and ".join(topic for topic, _ in known)
+        raise InvalidInput(f'after: {text!r:.80} may be of {names}: pass --file, with {{"after": {{"topic": …}}}}')
+    return (known or ways)[0]
 
 
 def _ask_about_slip(queue: Queue, topic: str) -> None:

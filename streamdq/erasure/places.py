@@ -51,6 +51,12 @@ class Storage(ABC):
         """Closes what is open."""
 
 
+def _json(queue: Queue, topic: str, id: str, body: str) -> bytes:
+    """A body that a database has, read with the queue's codecs."""
+    raw = from_text(body)
+    return raw if raw[:1] != ENCODED else store_of(queue).session.bodies.decode(topic, id, raw)
+
+
 class InArchive(Storage):
     name = "archive"
 
@@ -75,7 +81,7 @@ class InArchive(Storage):
     def _is_meant(self, row: ArchivedJob) -> bool:
         one = row.dead_letter
         seen = SeenJob(one.id, one.url, one.key, one.attempts, one.error, one.reason)
-        return self._erasure.means(self.name, one.topic, seen, partial(self._archive.body_json, one))
+        return self._erasure.means(self.name, one.topic, seen, partial(_json, self._queue, one.topic, one.id, one.body))
 
     def erase(self) -> None:
         gone = self._archive.delete(self._rows)
@@ -107,13 +113,8 @@ class InOutbox(Storage):
         self._erasure.report.add(self.name, found=len(self._rows))
 
     def _is_meant(self, row: KeptRow) -> bool:
-        return self._erasure.means(self.name, row.placed.topic, row.seen, partial(self._json, row))
-
-    def _json(self, row: KeptRow) -> bytes:
-        raw = from_text(row.body)
-        if raw[:1] != ENCODED:
-            return raw
-        return store_of(self._queue).session.bodies.decode(row.placed.topic, row.placed.id, raw)
+        topic, id = row.placed.topic, row.placed.id
+        return self._erasure.means(self.name, topic, row.seen, partial(_json, self._queue, topic, id, row.body))
 
     def erase(self) -> None:
         gone = self._outbox.erase(self._rows)

@@ -106,8 +106,6 @@ class Endings(ShardLoop):
 
     async def _deliver_to(self, place: ShardKeys, news: Sequence[_News]) -> list[tuple[str, str]]:
         """Returns the followers that have ended: the field of the ending, and their line."""
-        if place.topic not in self._topics.known and await arun(self._link, self._topics.read(place.topic)) is None:
-            return [(one.ending.field, one.follower.line) for one in news]  # the topic was deleted
         ended: list[tuple[str, str]] = []
         # What is for the same job together: a call does so much.
         news = sorted(news, key=lambda one: (one.follower.id, one.follower.nonce))

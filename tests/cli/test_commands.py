@@ -109,6 +109,20 @@ def test_a_job_that_waits_for_others(run: Run, queue: Queue) -> None:
     assert (unknown.code, "'unknown' is not in topic 't'" in unknown.err) == (1, True)
 
 
+def test_what_a_job_waits_for_in_topics_with_slashes(run: Run, queue: Queue) -> None:
+    for topic in ("a/b", "c", "d", "d/e"):
+        queue.configure(topic, create=True)
+    for topic, id, text in (("a/b", "x/y", "a/b/x/y"), ("c", "x/y", "c/x/y"), ("a/b", "z", "a/b/z")):
+        queue.enqueue(topic, 1, id=id, delay="1h")
+        assert run("enqueue", "t", "2", "--id", text, "--after", text).code == 0, text
+        found = queue.dependencies("t", text)
+        assert found is not None
+        assert [(one.topic, one.id) for one in found.jobs] == [(topic, id)]
+    unclear = run("enqueue", "t", "2", "--after", "d/e/x")
+    assert (unclear.code, "--after: 'd/e/x' may be of d and d/e" in unclear.err) == (2, True)
+    assert run("enqueue", "t", "2", "--after", "new/x/y").code == 1
+
+
 def test_get_shows_the_ttr_and_retries_that_apply(run: Run, queue: Queue) -> None:
     queue.configure("t", groups=["default", "audit"], ttr="30s", retry="1s 2s")
     queue.enqueue("t", id="x")

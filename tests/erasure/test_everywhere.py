@@ -113,6 +113,18 @@ def test_rows_whose_bodies_can_not_be_read(newest: Server, queue: Queue, databas
     assert erasure.erase(queue, key="jane", archive=database).whole
 
 
+def test_rows_are_read_with_the_codecs_of_the_queue(newest: Server, database: str) -> None:
+    """They may be given in code, not in the environment."""
+    rows.create(database)
+    with Queue(newest.url, codec=[Encrypt(new_key("a"))]) as sealed:
+        bury(sealed, "jane")
+        with Archive(database) as archive:
+            archive.store(sealed)
+        found = erasure.erase(sealed, where=JANE, archive=database)
+        assert found.whole
+        assert found.places["archive"] == Amount(1, 1)
+
+
 def test_an_archive_that_is_missing_is_reported(queue: Queue, tmp_path: Path) -> None:
     queue.enqueue("t", {"email": "jane"}, delay="1h")
     found = erasure.erase(queue, where=JANE, archive=f"sqlite:///{tmp_path}/none.db")

@@ -88,6 +88,50 @@ def test_many_followers_are_notified_soon_so_that_those_that_have_ended_are_forg
         assert linked.head("d") == "1|0|0|0|block|0"
 
 
+def said(linked: Linked, *followers: tuple[str, str, str]) -> list[Attached]:
+    """One call. ``followers``: what each waits for, its life, and the line of the follower."""
+    found: list[Attached] = linked.shard.call("attach", None, [value for one in followers for value in one])
+    return found
+
+
+LINES = [follower("t", 0, 0, f"nonce{n}", f"d{n}") for n in range(3)]
+
+
+def lines_of(linked: Linked, field: str) -> list[str]:
+    text = linked.links().followers[field.encode()].decode()
+    return [line.partition("\x1f")[2] for line in text.splitlines()[1:]]
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_several_followers_of_the_same_job_in_one_call(linked: Linked, *, has_ended: bool) -> None:
+    shard = linked.shard
+    shard.enqueue("p")
+    life, field = nonce_of(shard, "p"), "p"
+    if has_ended:
+        linked.put("before", "p")
+        shard.finish(shard.take())
+        field = f"p\x1f{life}"
+    lives = [life, life, "another"] if has_ended else ["", life, "another"]
+    replies = said(linked, *[("p", one, line) for one, line in zip(lives, LINES, strict=True)])
+    assert [one.life for one in replies] == [life, life, "another"]
+    assert [one.how for one in replies] == (["done"] * 2 if has_ended else [""] * 2) + ["unknown"]
+    assert lines_of(linked, field)[-2:] == LINES[:2]
+    assert lines_of(linked, field).count(LINES[0]) == 1
+
+
+def test_a_follower_is_not_taken_for_another_one(linked: Linked) -> None:
+    """Nor are names taken for patterns."""
+    linked.shard.enqueue("p", delay="1s")
+    lines = [
+        follower(topic, 0, 0, "nonce", id)
+        for topic, id in (("at", "d"), ("t", "dd"), ("t", "d"), ("t", "a.b"), ("t", "d%"), ("t", "[d"))
+    ]
+    for _ in range(2):
+        for line in lines:
+            assert said(linked, ("p", "", line))[0].how == ""
+    assert lines_of(linked, "p") == lines
+
+
 def test_nothing_is_known_of_a_job_that_never_was(linked: Linked) -> None:
     linked.encoded("d", "p")
     assert linked.attach("d", "p") == [Attached("", 0, "unknown")]
@@ -197,6 +241,53 @@ def test_a_job_that_has_ended_is_known_by_its_kept_results(linked: Linked, kept:
     assert linked.attach("d", "p") == [Attached("", 0, "unknown")], "no job is here"
     assert linked.attach("d", "p", lives={"p": "="}) == [expected]
     assert linked.links().followers == {}, "a question alone"
+
+
+@pytest.mark.parametrize("groups", [None, ""])
+def test_without_results_nothing_is_known_of_a_job_that_has_ended(linked: Linked, groups: str | None) -> None:
+    """The topic keeps none; or it has no group, that could have some."""
+    shard = linked.shard
+    shard.topic(result=None if groups is None else "1h")
+    linked.encoded("d", "p")
+    if groups is not None:
+        shard.checked = False
+        shard.redis("HSET", shard.k.settings, "groups", groups)
+    for life in ("=", "=0"):
+        assert linked.attach("d", "p", lives={"p": life}) == [Attached(life, 0, "unknown")]
+    assert linked.links().followers == {}
+
+
+def test_one_of_which_a_result_has_expired_meanwhile_is_unknown(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(groups=["a", "b"], result={"a": "1h", "b": "1h"})
+    linked.encoded("d", "p")
+    shard.redis("SET", shard.k.result_of("a", "p"), "1700|done|1", "PX", 60_000)
+    assert linked.attach("d", "p", lives={"p": "=1700"}) == [Attached("=1700", 0, "unknown")]
+    assert linked.links().followers == {}
+
+
+def test_whoever_asks_again_keeps_its_results_longer(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(result="1m")
+    shard.enqueue("p")
+    shard.finish(shard.take())
+    linked.encoded("d", "p")
+    life = linked.attach("d", "p", lives={"p": "="})[0].life
+    key = shard.k.result_of("default", "p")
+    for _ in range(2):
+        linked.attach("d", "p", lives={"p": life})
+        assert shard.redis("PTTL", key) > 60_000
+        shard.redis("PEXPIRE", key, 60_000)  # much time has passed
+
+
+def test_of_a_dead_job_without_its_record_nothing_is_known(linked: Linked) -> None:
+    shard = linked.shard
+    shard.enqueue("p")
+    shard.bury(shard.take())
+    linked.encoded("d", "p")
+    shard.checked = False
+    shard.redis("HDEL", shard.k.jobs, "p")
+    assert linked.attach("d", "p") == [Attached("", 0, "unknown")]
 
 
 def test_a_job_that_has_ended_gets_a_follower_that_is_reported_how(linked: Linked) -> None:

@@ -74,6 +74,63 @@ def test_once_it_has_ended_it_says_so(linked: Linked) -> None:
     assert shard.state("d") == "delayed"
 
 
+def test_a_later_job_with_its_id_does_not_hear_what_it_waited_for(linked: Linked) -> None:
+    shard = linked.shard
+    linked.put("r", "p", "q", on_failure="run")
+    for place in (0, 1):
+        linked.news("r", place, "dead", 5)
+    shard.move()
+    shard.finish(shard.take())
+    earlier = linked.made["r"].nonce
+    linked.put("r", "p", "q", known=[Attached("x", 0, "")] * 2)
+    known = linked.links()
+    assert shard.call("deliver", ["r", earlier, 0, 9, "", ""]) == [0]
+    assert linked.links() == known
+
+
+def test_much_news_for_one_that_has_ended_is_answered_at_once(linked: Linked) -> None:
+    shard = linked.shard
+    shard.call("cancel", "d")
+    news = [value for n in range(60) for value in ("d", linked.made["d"].nonce, n, 5, "done", "")]
+    args = ("", 100, *news)
+    assert shard.run(shard.scripts._run("deliver", keys_of("deliver", shard.k), args)) == [0] * 60
+
+
+def test_the_result_of_one_that_is_cancelled_says_so(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(result="1h")
+    linked.put("c", "p", "q", on_failure="cancel")
+    linked.news("c", 0, "dead", 5)
+    assert shard.redis("GET", shard.k.result_of("default", "c")) == f"{START_MS}|cancelled|".encode()
+
+
+def test_one_with_a_key_starts_when_it_is_its_turn(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(key_concurrency=1)
+    linked.put("k", "p", key="k")
+    shard.enqueue("now", key="k")
+    shard.move()
+    running = shard.take()
+    assert linked.news("k", 0, "done", 5) == 2
+    shard.move()
+    assert shard.state("k") == "delayed", "another one has the key"
+    shard.finish(running)
+    shard.move()
+    assert shard.take().id == b"k"
+
+
+def test_one_with_a_key_whose_only_group_leaves_ends_with_it(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(key_concurrency=1)
+    linked.put("k", "p", key="k")
+    shard.topic(groups=["default", "other"])
+    shard.begin_to_leave("default")
+    shard.checked = False
+    counts = shard.counts
+    assert linked.news("k", 0, "done", 5) == 1
+    assert shard.counts == counts
+
+
 def test_a_failure_blocks_and_a_kick_takes_it_back(linked: Linked) -> None:
     shard = linked.shard
     assert linked.news("d", 0, "dead", 5) == 1

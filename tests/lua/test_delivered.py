@@ -84,6 +84,79 @@ def test_one_that_came_just_now_may_not_be_there_yet(shard: Shard) -> None:
     assert linked.links().followers == {}
 
 
+def test_of_several_that_came_just_now_the_youngest_says_when_it_is_reported_again(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p")
+    for id, pause in (("d", "8s"), ("e", "4s"), ("f", "2s")):
+        linked.encoded(id, "p")
+        linked.attach(id, "p")
+        shard.clock.advance(pause)
+    shard.finish(shard.take())
+    (ending,) = linked.endings()
+    known = dict(linked.links().followers)
+    for lines in (ending.followers, ending.followers[::-1]):
+        gone = "\n".join(one.line for one in lines)
+        shard.call("delivered", [ending.field, ending.generation, START_MS + 30_000, gone])
+        assert linked.links().endings == {ending.field.encode(): str(START_MS + 16_000).encode()}
+    assert linked.links().followers == known
+
+
+def test_the_one_that_came_last_is_not_put_off_by_an_older_one(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p")
+    for id in ("d", "e"):
+        linked.encoded(id, "p")
+    linked.attach("d", "p")
+    shard.clock.advance("5s")
+    linked.attach("e", "p")
+    key, field = shard.k.followers, "p"
+    head, *lines = shard.redis("HGET", key, field).split(b"\n")
+    shard.redis("HSET", key, field, b"\n".join([head, *lines[:2][::-1], b""]))  # e before d
+    shard.clock.advance("2s")
+    shard.finish(shard.take())
+    linked.tell()
+    assert [*linked.links().endings.values()] == [str(START_MS + 9000).encode()]
+
+
+@pytest.mark.parametrize(("again_ms", "is_reported"), [(1000, True), (1001, False)])
+def test_one_that_goes_on_is_reported_again_only_if_that_failed(
+    shard: Shard, again_ms: int, *, is_reported: bool
+) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.put("d", "p")
+    shard.bury(shard.take())
+    shard.call("kick", "default", 0, ["p"])
+    linked.tell(again_ms=again_ms)
+    assert (b"p" in linked.links().endings) is is_reported
+
+
+def test_one_that_goes_on_is_reported_to_those_that_are_not_there_yet(shard: Shard) -> None:
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.encoded("d", "p")
+    linked.attach("d", "p")
+    shard.bury(shard.take())
+    shard.call("kick", "default", 0, ["p"])
+    shard.clock.advance("2s")
+    assert linked.tell() == [0]
+    assert linked.links().endings == {b"p": str(START_MS + 4000).encode()}
+
+
+def test_several_in_one_call(shard: Shard) -> None:
+    linked = Linked(shard)
+    for id, parent in (("d", "p"), ("e", "q")):
+        shard.enqueue(parent)
+        linked.put(id, parent)
+        shard.finish(shard.take())
+    shard.clock.advance(f"{YOUNG_S}s")
+    (p, q) = linked.endings()
+    args = ["missing", 1, 1, p.followers[0].line, p.field, p.generation, 123, p.followers[0].line]
+    assert shard.call("delivered", [*args, q.field, q.generation, 456, ""]) == 1
+    assert linked.links().endings == {q.field.encode(): b"456"}
+    assert linked.links().followers.keys() == {q.field.encode()}
+
+
 def test_after_the_clock_was_set_back_it_is_not_young(shard: Shard) -> None:
     linked = Linked(shard)
     shard.enqueue("p")

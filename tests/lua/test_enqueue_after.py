@@ -168,3 +168,15 @@ def test_one_that_waits_is_not_rescheduled_or_postponed(linked: Linked) -> None:
     assert shard.call("reschedule", "d", "+0") == 0
     assert shard.enqueue_unique("d", how="postpone").taken.keys() == {0}
     assert shard.state("d") == "waiting"
+
+
+def test_one_that_has_waited_is_not_postponed_and_keeps_what_it_waited_for(linked: Linked) -> None:
+    shard = linked.shard
+    shard.enqueue("p")
+    linked.put("d", "p", delay="1h")
+    shard.finish(shard.take())
+    linked.tell()
+    assert shard.enqueue_unique("d", how="postpone", delay="2h").taken.keys() == {0}
+    shard.clock.advance("31s")
+    shard.call("look_after", 10)
+    assert linked.head("d").startswith("1|1|0|3600000|block")

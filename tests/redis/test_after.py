@@ -319,16 +319,51 @@ async def test_jobs_stay_where_they_are_when_the_number_of_shards_changes(space:
     assert {*seen.all[8:]} == {"before", "after"}
 
 
-async def test_the_mover_asks_for_a_topic_that_was_made_a_moment_ago(space: Space) -> None:
-    """Otherwise it would take the job that waits for one of a deleted topic, and tell it nothing."""
+@pytest.mark.parametrize("has_result", [True, False])
+@pytest.mark.parametrize("is_used_again", [False, True])
+def test_a_process_that_stood_still_asks_again(
+    space: Space, monkeypatch: pytest.MonkeyPatch, *, has_result: bool, is_used_again: bool
+) -> None:
+    """What it waits for has ended meanwhile, and has forgotten it."""
+    queue = space.queue
+    queue.configure("t", create=True, result="1d" if has_result else "0")
+    first = queue.enqueue("t", 1, id="first")
+    moments = iter([0.0, 61.0])
+
+    def monotonic() -> float:
+        if (now := next(moments)) > 0:
+            taken(queue, "t").finish()
+            shard = store_of(queue).session.keys.shard("t", 0)
+            for key in (shard.followers, shard.endings):
+                space_redis(space, key, "DEL", key)
+            if is_used_again:
+                queue.enqueue("t", 3, id="first", delay="1h")
+        return now
+
+    monkeypatch.setattr("streamdq.operations.jobs.after.monotonic", monotonic)
+    with nullcontext() if has_result and not is_used_again else pytest.raises(ParentUnknown):
+        queue.enqueue("t", 2, id="d", after=first)
+        assert space.state("d") in ("delayed", "ready")
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+async def test_a_job_of_a_topic_that_the_mover_does_not_know_is_told(space: Space, *, is_lost: bool) -> None:
+    """The topic was made a moment ago, or a failover has lost it from the registry: it is not taken for a deleted
+    one.
+    """
     first = space.queue.enqueue("t", 1, delay="1h")
     link, session = open_session(space.url, NAMESPACE, SETTINGS, None, AsyncLink)
     store = RedisStore(session)
     await arun(link, store.topics.refresh())
     space.queue.enqueue("new", 2, id="d", after=first, on_failure="run")
+    registry = session.keys.topics
+    stored = space_redis(space, registry, "HGET", registry, "new")
+    if is_lost:
+        space_redis(space, registry, "HDEL", registry, "new")
     space.queue.cancel("t", first.id)
     await Endings(link, store, lambda _: None)._look(session.keys.shard("t", 0))
     await link.close()
+    space_redis(space, registry, "HSET", registry, "new", stored)
     found = space.queue.get("new", "d")
     assert found
     assert found.state != "waiting"

@@ -180,6 +180,35 @@ def test_a_paused_key_is_forgotten(space: Space, redis_server: Server) -> None:
         assert "jane" not in everything(client)
 
 
+def test_a_condition_on_the_key_forgets_the_key_as_well(space: Space, redis_server: Server) -> None:
+    queue = space.queue
+    queue.configure("t", create=True, key_concurrency=1)
+    queue.enqueue("t", 1, key="jane")
+    queue.pause("t", key="jane")
+    assert queue.erase(where=["key=jane"]).places["settings of the key"] == Amount(1, 1)
+    with redis_server.client() as client:
+        assert "jane" not in everything(client)
+
+
+def test_jobs_that_wait_for_others(space: Space) -> None:
+    queue = space.queue
+    first = queue.enqueue("t", 1, id="first", delay="1h")
+    queue.configure("keyed", create=True, key_concurrency=1)
+    queue.enqueue("t", {"email": PERSON}, id="jane", after=first)
+    queue.enqueue("keyed", {"email": PERSON}, id="jane", key="jane", after=first)
+    assert queue.erase(where={"body.email": PERSON}, dry_run=True).places == {"jobs that wait for others": Amount(2, 0)}
+    assert queue.erase(where={"body.email": PERSON}).places == {"jobs that wait for others": Amount(2, 2)}
+    assert queue.find("t").count() == 1
+    assert queue.find("keyed").count() == 0
+
+
+def test_each_state_of_a_job_has_a_place() -> None:
+    from streamdq import JobState
+    from streamdq.operations.erase.erase import _PLACES
+
+    assert set(_PLACES) == set(JobState) - {JobState.ENDED}
+
+
 def test_groups_and_shards(space: Space, redis_server: Server) -> None:
     queue = space.queue
     queue.configure("t", create=True, groups=["a", "b"], shards=3)

@@ -38,8 +38,8 @@ from .wanted import Wanted, wanted_of
 _ROWS, _IDS = 1_000, 200
 _LOOK_S = 0.5
 _PLACES = {
-    JobState.DELAYED: "delayed jobs", JobState.READY: "ready jobs", JobState.RUNNING: "running jobs",
-    JobState.DEAD: "dead letters", JobState.DONE: "jobs of other groups",
+    JobState.WAITING: "jobs that wait for others", JobState.DELAYED: "delayed jobs", JobState.READY: "ready jobs",
+    JobState.RUNNING: "running jobs", JobState.DEAD: "dead letters", JobState.DONE: "jobs of other groups",
 }  # fmt: skip
 _WHY: dict[ActionResult, str] = {
     "changed": "it has changed meanwhile: run this again",

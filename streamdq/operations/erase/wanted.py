@@ -55,7 +55,15 @@ def wanted_of(key: str | None, where: Where | None) -> Wanted:
     Raises:
         InvalidInput: it would be everything.
     """
-    criteria = criteria_of(key=key, where=where)
+    criteria = _of_key(criteria_of(key=key, where=where))
     if criteria.key is None and not criteria.conditions:
         raise InvalidInput("erase: pass key or where; to delete all of a topic, delete the topic")
     return Wanted(criteria)
+
+
+def _of_key(criteria: Criteria) -> Criteria:
+    """A condition that names the key says the same as ``key``: then what is kept of the key itself is erased, too."""
+    one = criteria.conditions[0] if len(criteria.conditions) == 1 and criteria.key is None else None
+    if one is None or one.path != ("key",) or one.operator != "=" or not isinstance(one.value, str):
+        return criteria
+    return criteria_of(key=one.value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import NamedTuple
 
 from ...config import MAX_BATCH, TopicSettings
@@ -27,6 +28,7 @@ from ...store.topics.changes import expect_keys, expect_links
 from ...store.topics.topics import changing
 from .get import REPAIRS, shard_with
 
+_KEPT_S = 60  # YOUNG_MS of lua/delivered.lua
 _HOWS = {"reject": "keep", "keep": "keep", "replace": "replace"}
 
 
@@ -67,7 +69,7 @@ def put_after(
             if reply.taken:
                 return PutAfter(reply.now_ms, reply.taken[0])
         try:
-            known = yield from _attach_all(store, waits.parents, shard, job)
+            known = yield from _attach_in_time(store, waits.parents, shard, job)
         except ParentUnknown:  # perhaps this call is repeated, and they have ended since
             reply = yield from put("look", dependencies=())
             if not reply.taken or on_conflict == "replace":
@@ -111,6 +113,21 @@ def _in_previous_shards(store: RedisStore, topic: str, settings: TopicSettings, 
     *former, _ = candidate_shards(job.id, settings.shards, settings.former, job.key)
     places = [(store.session.keys.shard(topic, number), job.id) for number in former]
     return next((record for record in (yield from lookup.records(store.session, places)) if record), None)
+
+
+def _attach_in_time(store: RedisStore, parents: Sequence[Parent], shard: ShardKeys, job: Encoded) -> Op[list[Known]]:
+    """One of the others that ends forgets who waits if that is not there within a minute (``delivered``). If this
+    process stood still for so long, they are notified once more.
+    """
+    began = monotonic()
+    known = yield from _attach_all(store, parents, shard, job)
+    if monotonic() - began < _KEPT_S / 2:
+        return known
+    again = yield from _attach_all(store, parents, shard, job)
+    for before, one in zip(known, again, strict=True):
+        if one.life != before.life and not one.life.startswith(BY_RESULT):  # a later job has the id
+            raise ParentUnknown(one.topic, one.id)
+    return again
 
 
 def _attach_all(store: RedisStore, parents: Sequence[Parent], shard: ShardKeys, job: Encoded) -> Op[list[Known]]:

@@ -142,7 +142,7 @@ def enqueue(
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
         JobExists: the id is taken; with "replace" or "postpone", by a job that is running or dead; with
-            "postpone", also by one that waits for other jobs.
+            "postpone", also by one that waits, or has waited, for other jobs.
         ParentUnknown: nothing is known of a job in ``after``; nothing was written.
         IdTaken (a JobExists): by a job that has ended; until when, as ``unique_for`` or ``rate_of_id`` says.
         NotDurable: that was not confirmed in time; the job is in Redis. Repeat the call with the error's id and "keep".
@@ -261,7 +261,7 @@ def refusal(topic: str, job: Encoded, record: bytes, on_conflict: OnConflict) ->
     if on_conflict not in ("replace", "postpone"):
         return JobExists(topic, job.id)
     if on_conflict == "postpone":
-        return JobExists(topic, job.id, ", and it is running or dead, or waits for other jobs")
+        return JobExists(topic, job.id, ", and it is running or dead, or waits for other jobs or has waited")
     rate = ", or its id was used as often as rate_of_id allows" if job.has_rate else ""
     return JobExists(topic, job.id, f", and it is running or dead{rate}")
 
