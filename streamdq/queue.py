@@ -276,13 +276,12 @@ class Queue(_Base):
             JobCancelled, JobExpired: it was given up.
             ResultNotKept, ResultTooLarge: it is done, and its result could not be kept.
             ResultGone: there is neither the job nor its result.
-            InvalidInput: a handler waits for a job that its own worker would run.
+            InvalidInput: the job has not ended, and a handler waits for it whose own worker would run it.
         """
         return self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
 
     def _result(self, wanted: Wanted, timeout: Duration, validate: Validate = None) -> Any:
         timeout_s = operations.results.wanted.timeout_s(timeout)
-        operations.results.inside.check_outside(self.namespace, wanted)
         group, kept = self._waits().kept(wanted, timeout_s)
         return carry_out(self, operations.results.value.value(self._store, wanted, group, kept, validate))
 
@@ -415,7 +414,6 @@ class AsyncQueue(_Base):
         return await self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
 
     async def _result(self, wanted: Wanted, timeout: Duration, validate: Validate = None) -> Any:
-        operations.results.inside.check_outside(self.namespace, wanted)
         group, kept = await self._kept(wanted, operations.results.wanted.timeout_s(timeout))
         return await carry_out_async(self, operations.results.value.value(self._store, wanted, group, kept, validate))
 

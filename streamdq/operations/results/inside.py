@@ -26,7 +26,7 @@ def check_outside(namespace: str, wanted: Wanted) -> None:
     """
     Raises:
         InvalidInput: this runs in a handler of a worker that the wanted job may need a slot of. If all slots waited so,
-            no job would run, and each wait would end by its time-out.
+            no job would run, and each wait would end by its time-out. A job that has ended needs none.
     """
     worker = inside.get()
     if worker is None or worker.namespace != namespace or wanted.topic not in worker.topics:
