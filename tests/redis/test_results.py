@@ -376,12 +376,12 @@ async def test_a_handler_reads_the_results_of_what_its_job_waited_for(space: Spa
         return body
 
     @worker.handler("join", result="1d")
-    def join(body: Any, job: Any) -> int:
+    def join(_: Any, job: Any) -> int:
         parts = job.queue.dependencies("join", job.id).jobs
         return sum(job.queue.result(one.topic, one.id) for one in parts)
 
     @worker.handler("join.async", result="1d")
-    async def join_async(body: Any, job: Any) -> int:
+    async def join_async(_: Any, job: Any) -> int:
         parts = (await job.async_queue.dependencies("join.async", job.id)).jobs
         return sum([await job.async_queue.result(one.topic, one.id) for one in parts])
 
