@@ -113,7 +113,7 @@ class ResultGone(StreamdqError, LookupError):
 
 
 class ResultNotKept(StreamdqError):
-    """The job is done, but what its handler returned could not be kept, such as an object that is no JSON. ``error``:
+    """The job is done, but what its handler returned could not be kept, for example because it is not JSON. ``error``:
     why.
     """
 

@@ -265,8 +265,8 @@ class Queue(_Base):
         key: str | None = None,
         timeout: Duration = "30s",
     ) -> Any:
-        """What the job's handler returned, as JSON has it; waits for that, up to ``timeout``. ``job``: a Job, or its
-        topic, and then its ``id``. ``group``: whose result, if several groups of the topic keep theirs. ``key``: of the
+        """What the job's handler returned, as JSON values. Waits up to ``timeout`` for the job to end. ``job``: a Job,
+        or its topic, and then its ``id``. ``group``: whose result, if several groups of the topic keep theirs. ``key``: of the
         job, if it has one: then only the shard of that key is read.
 
         Raises:
@@ -509,7 +509,7 @@ class Claim:
 
         Raises:
             NoResult: it keeps none. The claim goes on.
-            InvalidInput: the result is no JSON, or too large. The claim goes on.
+            InvalidInput: the result is not JSON, or too large. The claim goes on.
         """
         self._run(operations.attempts.take.finish(self._queue._store, self._held, *_given(result)))
 

@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[2]
 RULES = Path(__file__).with_suffix(".toml")
 READ = ("*.md", "docs/**/*.md", "*/README.md", "clients/*/README.md", "examples/*/README.md")
 SOURCES = ("benchmarks", "clients", "dashboards", "deploy", "docs", "examples", "lua", "spark", "streamdq", "tests")
+INSTALLED = {"node_modules", ".environments"}
+"""Folders of other projects, which Git ignores."""
 UNCHECKED = ("CHANGELOG.md",)
 """It says what was, also of names that have gone."""
 
@@ -200,7 +202,7 @@ def _sentences(text: str) -> Iterator[str]:
 def pages() -> list[Page]:
     """Of docs/, and those beside the code that they are about."""
     paths = [path for folder in READ for path in ROOT.glob(folder)]
-    names = sorted(str(path.relative_to(ROOT)) for path in paths if "node_modules" not in path.parts)
+    names = sorted(str(path.relative_to(ROOT)) for path in paths if not INSTALLED & {*path.parts})
     return [Page(name, (ROOT / name).read_text(encoding="utf-8")) for name in names if name not in UNCHECKED]
 
 
@@ -231,7 +233,7 @@ def _sources(
 ) -> Iterator[tuple[str, Iterator[tuple[int, str]]]]:
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob(suffix)):
-            if "node_modules" not in path.parts:
+            if not INSTALLED & {*path.parts}:
                 yield str(path.relative_to(ROOT)), prose(path.read_text(encoding="utf-8"))
 
 
