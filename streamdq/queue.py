@@ -266,8 +266,8 @@ class Queue(_Base):
         timeout: Duration = "30s",
     ) -> Any:
         """What the job's handler returned, as JSON values. Waits up to ``timeout`` for the job to end. ``job``: a Job,
-        or its topic, and then its ``id``. ``group``: whose result, if several groups of the topic keep theirs. ``key``: of the
-        job, if it has one: then only the shard of that key is read.
+        or its topic, and then its ``id``. ``group``: whose result, if several groups of the topic keep theirs. ``key``:
+        the job's, if it has one; then only the shard of that key is read.
 
         Raises:
             NoResult: the topic keeps no results: its handler needs ``@worker.handler(topic, result="1d")``.
