@@ -14,14 +14,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.docs.source import prose_of_lua, prose_of_python
+from tests.docs.source import INSTALLED, prose_of_lua, prose_of_python
 
 ROOT = Path(__file__).parents[2]
 RULES = Path(__file__).with_suffix(".toml")
 READ = ("*.md", "docs/**/*.md", "*/README.md", "clients/*/README.md", "examples/*/README.md")
 SOURCES = ("benchmarks", "clients", "dashboards", "deploy", "docs", "examples", "lua", "spark", "streamdq", "tests")
-INSTALLED = {"node_modules", ".environments"}
-"""Folders of other projects, which Git ignores."""
 UNCHECKED = ("CHANGELOG.md",)
 """It says what was, also of names that have gone."""
 

@@ -44,7 +44,7 @@ def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op
 
 
 def dependencies(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Dependencies | None]:
-    """All jobs that this one waits for, or waited for before it started, and how each has ended. None: it waited for
+    """All jobs that the job waits for, or waited for before it started, and how each has ended. None: it waited for
     none, or has ended itself. ``key``: as for ``get``.
     """
     try:
