@@ -53,14 +53,14 @@ class JobExists(StreamdqError):
 
 
 class ParentUnknown(StreamdqError):
-    """A job was to wait for another one of which nothing is known: it has ended, or never existed. Nothing was
-    enqueued.
+    """``after`` names a job that Redis does not know: it has ended and its topic keeps no results, or it never
+    existed. Nothing was enqueued.
     """
 
     def __init__(self, topic: str, id: str) -> None:
         super().__init__(
-            f"after: job {id!r} is not in topic {topic!r}: it has ended, and nothing tells how, or it never existed. "
-            "Keep the results of that topic, or enqueue the job that waits before the other one may end"
+            f"after: topic {topic!r} has no job {id!r}, and no result of it: it never existed, or it has ended. Keep "
+            "that topic's results (result=), or enqueue the job that waits before the other one can end"
         )
         self.topic = topic
         self.id = id
@@ -113,7 +113,7 @@ class ResultGone(StreamdqError, LookupError):
 
 
 class ResultNotKept(StreamdqError):
-    """The job is done, but what its handler returned could not be kept, such as an object that is no JSON. ``error``:
+    """The job is done, but what its handler returned could not be kept, for example because it is not JSON. ``error``:
     why.
     """
 

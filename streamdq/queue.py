@@ -265,9 +265,9 @@ class Queue(_Base):
         key: str | None = None,
         timeout: Duration = "30s",
     ) -> Any:
-        """What the job's handler returned, as JSON has it; waits for that, up to ``timeout``. ``job``: a Job, or its
-        topic, and then its ``id``. ``group``: whose result, if several groups of the topic keep theirs. ``key``: of the
-        job, if it has one: then only the shard of that key is read.
+        """What the job's handler returned, as JSON values. Waits up to ``timeout`` for the job to end. ``job``: a Job,
+        or its topic, and then its ``id``. ``group``: whose result, if several groups of the topic keep theirs. ``key``:
+        the job's, if it has one; then only the shard of that key is read.
 
         Raises:
             NoResult: the topic keeps no results: its handler needs ``@worker.handler(topic, result="1d")``.
@@ -276,13 +276,12 @@ class Queue(_Base):
             JobCancelled, JobExpired: it was given up.
             ResultNotKept, ResultTooLarge: it is done, and its result could not be kept.
             ResultGone: there is neither the job nor its result.
-            InvalidInput: a handler waits for a job that its own worker would run.
+            InvalidInput: the job has not ended, and a handler waits for it whose own worker would run it.
         """
         return self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
 
     def _result(self, wanted: Wanted, timeout: Duration, validate: Validate = None) -> Any:
         timeout_s = operations.results.wanted.timeout_s(timeout)
-        operations.results.inside.check_outside(self.namespace, wanted)
         group, kept = self._waits().kept(wanted, timeout_s)
         return carry_out(self, operations.results.value.value(self._store, wanted, group, kept, validate))
 
@@ -415,7 +414,6 @@ class AsyncQueue(_Base):
         return await self._result(operations.results.wanted.wanted(job, id, key, group), timeout)
 
     async def _result(self, wanted: Wanted, timeout: Duration, validate: Validate = None) -> Any:
-        operations.results.inside.check_outside(self.namespace, wanted)
         group, kept = await self._kept(wanted, operations.results.wanted.timeout_s(timeout))
         return await carry_out_async(self, operations.results.value.value(self._store, wanted, group, kept, validate))
 
@@ -511,7 +509,7 @@ class Claim:
 
         Raises:
             NoResult: it keeps none. The claim goes on.
-            InvalidInput: the result is no JSON, or too large. The claim goes on.
+            InvalidInput: the result is not JSON, or too large. The claim goes on.
         """
         self._run(operations.attempts.take.finish(self._queue._store, self._held, *_given(result)))
 

@@ -38,6 +38,8 @@ def parse_json(text: str | bytes, what: str) -> Any:
         return from_json(given, allow_inf_nan=False)
     except ValueError as error:
         hint = "; write a text with its quotes: '\"hello\"'" if given[:1].isalpha() else ""
+        if isinstance(text, str) and given[:1] == b"{":  # a shell has taken the quotes
+            hint = "; put it in single quotes, and names in double ones: '{\"order_id\": 42}'"
         raise InvalidInput(f"{what}: not JSON: {error}{hint}") from None
 
 

@@ -402,7 +402,7 @@ def dead_kick(
     _one_or_all("dead kick", id, every)
     with open_queue(context) as queue:
         count = queue.kick(topic, id, group)
-    answer(as_json, {"kicked": count}, f"{count:,} kicked", yes=count > 0)
+    _answer_count("kicked", count, topic, id, group, as_json)
 
 
 @DEAD.command("purge", cls=WithId)
@@ -421,7 +421,13 @@ def dead_purge(
     _one_or_all("dead purge", id, every)
     with open_queue(context) as queue:
         count = queue.purge(topic, id, group=group, all=every)
-    answer(as_json, {"purged": count}, f"{count:,} purged", yes=count > 0)
+    _answer_count("purged", count, topic, id, group, as_json)
+
+
+def _answer_count(done: str, count: int, topic: str, id: str | None, group: str, as_json: bool) -> None:
+    which = "has no dead letters" if id is None else f"has no dead letter {id!r}"
+    none = f"nothing changed: group {group!r} of topic {topic!r} {which}"
+    answer(as_json, {done: count}, f"{count:,} {done}" if count else none, yes=count > 0)
 
 
 def _one_or_all(command: str, id: str | None, every: bool) -> None:

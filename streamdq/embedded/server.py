@@ -33,6 +33,7 @@ _POLL_S = 0.01
 _WATCH_S, _LONGEST_WATCH_S = 0.5, 30.0
 _LONGEST_SOCKET_PATH = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
 _LOG_CAP_BYTES = 1 << 20
+_ELSEWHERE = "name another directory, embedded://DIR, or the URL of a Redis (STREAMDQ_URL)"
 
 _logger = logging.getLogger(__name__)
 
@@ -67,14 +68,14 @@ class EmbeddedServer:
         try:
             path = (directory or default_directory()).expanduser().resolve()
         except RuntimeError as error:  # of a user that does not exist
-            raise EmbeddedError(f"Can't keep a Redis in {directory}: {error}") from error
+            raise EmbeddedError(f"Can't keep a Redis in {directory}: {error}; {_ELSEWHERE}") from error
         with _registry_lock:
             use = _uses.get(path)
             if use is None:
                 try:
                     use = _Use(path, timeout_s)
                 except (OSError, UnicodeError) as error:  # UnicodeError: the folder's name is not text
-                    raise EmbeddedError(f"Can't keep a Redis in {path}: {error}.") from error
+                    raise EmbeddedError(f"Can't keep a Redis in {path}: {error}; {_ELSEWHERE}") from error
                 _uses[path] = use
             use.count += 1
         return cls(use)
@@ -224,7 +225,10 @@ def _log(level: int, text: str, *values: object) -> None:
 def _require_private(directory: Path) -> None:
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-        raise EmbeddedError(f"{directory} must be a directory of your own that nobody else can write to.")
+        raise EmbeddedError(
+            f"Can't keep a Redis in {directory}: it must be a directory of your own that nobody else can write to; "
+            f"{_ELSEWHERE}"
+        )
 
 
 def _socket_path(directory: Path) -> Path:

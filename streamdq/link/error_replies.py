@@ -125,7 +125,8 @@ def as_streamdq(reply: exceptions.ResponseError) -> StreamdqError:
         case Meaning.GROUP_MISSING:
             return GroupMissing(text)
         case Meaning.REPLICA | Meaning.NO_WRITES:
-            return ServerRefusesWrites(f"Redis refuses writes: {text}; run `streamdq doctor`")
+            why = text.partition(" script: ")[0].rstrip(".")  # not the script's hash and line
+            return ServerRefusesWrites(f"Redis refuses writes: {why}; run `streamdq doctor`")
         case Meaning.LOGIN | Meaning.RIGHTS:
             return AuthenticationFailed(
                 f"Redis does not allow this user: {text}; `streamdq doctor --acl` prints the rights that it needs"

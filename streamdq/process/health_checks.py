@@ -90,7 +90,7 @@ def published(source: Source, file: Path | None, host: str, port: int | None) ->
             try:
                 to_file(Health(source()))
             except OSError as error:
-                raise InvalidInput(f"health: can't be published: {what(error)}") from None
+                raise InvalidInput(f"health: can't write the file {file}: {what(error)}; choose another file") from None
             publishers.append(to_file)
         if given:
             publishers.append(stack.enter_context(contextlib.closing(_ToSystemd(given))))

@@ -145,7 +145,7 @@ class ScriptCalls:
         has_none = meaning_of(reply) in (Meaning.NO_FUNCTIONS, Meaning.UNKNOWN_COMMAND)
         node = session.node_of(key)
         if not has_none and node not in session.by_evalsha:  # it is tried again now and then, and said once
-            log.warning("Redis does not load the function library: scripts cost it more by EVALSHA", error=str(reply))
+            log.warning("Redis refused the function library: EVALSHA costs it more CPU", error=str(reply))
         session.by_evalsha[node] = float("inf") if has_none else time.monotonic() + _REFUSED_S
 
     def rights(self, key: str) -> Op[list[str]]:

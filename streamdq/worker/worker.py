@@ -168,7 +168,7 @@ class Worker(Generic[S]):
         worker. None: the newest ``upcast``'s; without any, it takes whatever comes. ``result``: for how long what it
         returns is kept for ``Queue.result``, as JSON; 0: no longer. None: as the topic has it for this group.
         ``process``: for a ``def`` function that computes: each call runs in one of the worker's processes (``pool``).
-        What is not given, a Topic says.
+        Options that are not given are those of the Topic, if ``topic`` is one.
 
         Raises:
             InvalidInput: the topic has a handler already, or the function's signature can't be served.

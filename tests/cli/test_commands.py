@@ -106,7 +106,7 @@ def test_a_job_that_waits_for_others(run: Run, queue: Queue) -> None:
     assert run("find", "t", "--state", "waiting", "--due-until", "1h").code == 2
     assert "--after: 'p' is not TOPIC/ID" in run("enqueue", "t", "2", "--after", "p").err
     unknown = run("enqueue", "t", "2", "--after", "t/unknown")
-    assert (unknown.code, "'unknown' is not in topic 't'" in unknown.err) == (1, True)
+    assert (unknown.code, "topic 't' has no job 'unknown'" in unknown.err) == (1, True)
 
 
 def test_what_a_job_waits_for_in_topics_with_slashes(run: Run, queue: Queue) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tests.docs.source import names_of_lua, names_of_python
+from tests.docs.source import INSTALLED, names_of_lua, names_of_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +30,8 @@ def retired() -> dict[str, dict[str, str]]:
 
 def _files(folder: str, suffix: str) -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / folder).rglob(f"*{suffix}")):
-        yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
+        if not INSTALLED & {*path.parts}:
+            yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
 
 
 def names_of_page(text: str) -> set[str]:

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.docs.source import prose_of_lua, prose_of_python
+from tests.docs.source import INSTALLED, prose_of_lua, prose_of_python
 
 ROOT = Path(__file__).parents[2]
 RULES = Path(__file__).with_suffix(".toml")
@@ -200,7 +200,7 @@ def _sentences(text: str) -> Iterator[str]:
 def pages() -> list[Page]:
     """Of docs/, and those beside the code that they are about."""
     paths = [path for folder in READ for path in ROOT.glob(folder)]
-    names = sorted(str(path.relative_to(ROOT)) for path in paths if "node_modules" not in path.parts)
+    names = sorted(str(path.relative_to(ROOT)) for path in paths if not INSTALLED & {*path.parts})
     return [Page(name, (ROOT / name).read_text(encoding="utf-8")) for name in names if name not in UNCHECKED]
 
 
@@ -231,7 +231,7 @@ def _sources(
 ) -> Iterator[tuple[str, Iterator[tuple[int, str]]]]:
     for folder in SOURCES:
         for path in sorted((ROOT / folder).rglob(suffix)):
-            if "node_modules" not in path.parts:
+            if not INSTALLED & {*path.parts}:
                 yield str(path.relative_to(ROOT)), prose(path.read_text(encoding="utf-8"))
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+INSTALLED = {"node_modules", ".environments"}
+"""Folders of other projects, which Git ignores: ``make migrating`` and ``make bench-peers`` fill them."""
+
 _PYTHON = re.compile(
     r"(?P<comment>\#[^\n]*)"
     r"|(?P<doc>(?<![^\n])[ ]*r?\"\"\"(?:[^\"\\]|\\.|\"(?!\"\"))*\"\"\"(?=[ ]*(?:\#[^\n]*)?\n))"

@@ -72,7 +72,7 @@ FOLLOWED = {
     "django": ['{"order": 1}'],
     "flask": ['"in_time":true', "1 passed"],
     "idempotency": ["(10,)"],
-    "testing": ["4 passed"],
+    "testing": ["5 passed"],
     "local-development": ["closed order 42", "ValueError: there is no order -1", "closed order 43", "2 passed"],
     "tracing": ['"name": "process order.remind"', '"streamdq_job_attempts"', "'order.ship dead': 2"],
     "migrating/celery": ["1 1"],

@@ -23,7 +23,7 @@ QUESTIONS = {
     "How do I test a handler that waits for a day?": ("test handler clock", "testing#the-clock"),
     "How do I see whether my code enqueued a job?": ("test check enqueued", "testing#check-what-was-enqueued"),
     "How many workers do I need?": ("how many workers", "faq#how-many-workers-do-i-need"),
-    "What happens when Redis restarts?": ("Redis restarts", "faq#what-happens-when-redis-restarts"),
+    "What happens when Redis restarts?": ("Redis restarts", "faq#what-happens-when-redis-is-down-or-restarts"),
     "How do I stop a worker without losing jobs?": ("stop a worker SIGTERM", "deploying#stop-a-worker-gracefully"),
     "How do I use it from PHP?": ("curl", "http#try-it-with-curl"),
     "Jobs are late. What do I do?": ("late", "faq#jobs-are-late-or-stuck-what-now"),

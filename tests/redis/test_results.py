@@ -367,6 +367,30 @@ async def test_a_handler_does_not_wait_for_its_own_worker(space: Space) -> None:
     assert seen.all == [5]
 
 
+async def test_a_handler_reads_the_results_of_what_its_job_waited_for(space: Space) -> None:
+    """They have ended, so reading them takes no slot from them, also if its worker serves their topic."""
+    worker = space.worker()
+
+    @worker.handler("t", result="1d")
+    async def part(body: int) -> int:
+        return body
+
+    @worker.handler("join", result="1d")
+    def join(_: Any, job: Any) -> int:
+        parts = job.queue.dependencies("join", job.id).jobs
+        return sum(job.queue.result(one.topic, one.id) for one in parts)
+
+    @worker.handler("join.async", result="1d")
+    async def join_async(_: Any, job: Any) -> int:
+        parts = (await job.async_queue.dependencies("join.async", job.id)).jobs
+        return sum([await job.async_queue.result(one.topic, one.id) for one in parts])
+
+    async with space.serving(worker):
+        parts = [space.queue.enqueue("t", number) for number in (1, 2, 3)]
+        for joined in [space.queue.enqueue(topic, after=parts) for topic in ("join", "join.async")]:
+            assert await asyncio.to_thread(space.queue.result, joined, timeout=HANG_S) == 6
+
+
 async def test_a_job_with_a_key_is_found_by_its_id(space: Space) -> None:
     space.queue.configure("t", shards=4, result="1d", create=True)
     space.queue.enqueue_many("t", [{"body": n, "id": f"j{n}", "key": f"k{n}"} for n in range(8)])

@@ -63,7 +63,8 @@ def _unserved(stats: Stats) -> list[Finding]:
         Finding(
             "problem",
             f"{figures.ready:,} ready in topic {topic}, and group {group} has no consumer",
-            f"start a worker of this group, or remove it: `streamdq topic configure {topic} --group` with the others",
+            "start a worker of this group with a handler for the topic; or remove the group: `streamdq topic configure "
+            f"{topic} --group NAME` with each group to keep; or `streamdq topic delete {topic}`",
         )
         for topic, found in stats.topics.items()
         for group, figures in found.groups.items()

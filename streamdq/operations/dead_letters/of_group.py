@@ -49,7 +49,7 @@ def kick(
 ) -> Op[int]:
     """Sends a dead job back, or all dead jobs of the group; returns how many. They are ready at once. Many jobs go in
     slices, as fast as they are claimed, so that they don't delay due jobs. If the call is interrupted, the rest stays
-    dead. Without ``id``, ``all`` goes without saying.
+    dead. Without ``id``, all of them are meant.
     """
     if all and id is not None:
         raise InvalidInput("kick: pass an id or all=True, not both")

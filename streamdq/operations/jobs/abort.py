@@ -17,7 +17,7 @@ from .get import ask
 
 
 class AbortResult(StrEnum):
-    """What ``abort`` has found, and done."""
+    """What ``abort`` found and did."""
 
     CANCELLED = "cancelled"  # no attempt ran; no new one starts
     ABORTING = "aborting"  # an attempt runs and is to stop; it ends as cancelled, and no new one starts

@@ -143,7 +143,7 @@ def enqueue(
         InvalidInput: an argument is invalid; nothing was written.
         JobExists: the id is taken; with "replace" or "postpone", by a job that is running or dead; with
             "postpone", also by one that waits, or has waited, for other jobs.
-        ParentUnknown: nothing is known of a job in ``after``; nothing was written.
+        ParentUnknown: Redis has neither a job in ``after`` nor its result; nothing was written.
         IdTaken (a JobExists): by a job that has ended; until when, as ``unique_for`` or ``rate_of_id`` says.
         NotDurable: that was not confirmed in time; the job is in Redis. Repeat the call with the error's id and "keep".
         DurabilityUnsupported: this Redis can't confirm it; nothing was written.

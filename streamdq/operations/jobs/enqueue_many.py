@@ -43,7 +43,7 @@ def enqueue_many(
 
     Raises:
         InvalidInput: a job is invalid; the batches before it were enqueued, no job of its own batch was.
-        ParentUnknown: nothing is known of a job that one of them is to wait for. Those before it were enqueued, and
+        ParentUnknown: Redis has neither a job in an ``after`` nor its result. The jobs before it were enqueued, and
             those of its batch that wait for none.
         NotDurable: a batch was not confirmed in time; those before it were. If all jobs have ids, repeat the call.
     """

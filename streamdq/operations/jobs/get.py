@@ -44,8 +44,8 @@ def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op
 
 
 def dependencies(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Dependencies | None]:
-    """What the job waits for, or waited for before it started, with how each of these has ended: all of them. None: it
-    waited for none, or has ended. ``key``: as for ``get``.
+    """All jobs that the job waits for, or waited for before it started, and how each has ended. None: it waited for
+    none, or has ended itself. ``key``: as for ``get``.
     """
     try:
         shard, found = yield from _found_at(store, topic, id, key)

@@ -34,7 +34,7 @@ def keys(
     store: RedisStore, topic: str, by: By = "waiting", group: str = DEFAULT_GROUP, limit: int = 20
 ) -> Op[list[KeyLoad]]:
     """The keys for which most jobs of the group wait, or run, or those that are paused; at most ``limit``. Jobs that
-    were put in while the topic had no limit of keys (``configure``) don't count.
+    were enqueued while the topic had no limit of keys (``configure``) don't count.
 
     Raises:
         UnknownTopic, UnknownGroup

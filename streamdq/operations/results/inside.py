@@ -26,14 +26,14 @@ def check_outside(namespace: str, wanted: Wanted) -> None:
     """
     Raises:
         InvalidInput: this runs in a handler of a worker that the wanted job may need a slot of. If all slots waited so,
-            no job would run, and each wait would end by its time-out.
+            no job would run, and each wait would end by its time-out. A job that has ended needs none.
     """
     worker = inside.get()
     if worker is None or worker.namespace != namespace or wanted.topic not in worker.topics:
         return
     if wanted.group in (None, worker.group):
         raise InvalidInput(
-            f"result: this handler's worker serves {wanted.topic!r} itself, and a handler that waits keeps a slot "
-            "from the job it waits for: enqueue a job that goes on with the result, or serve "
-            "the topic by a worker of its own"
+            f"result: job {wanted.id!r} of topic {wanted.topic!r} has not ended, and this handler's worker serves "
+            f"{wanted.topic!r} itself: the handler would keep a slot that the job may need. Enqueue a job that uses "
+            "its result, with after=, or serve the topic by another worker"
         )

@@ -33,6 +33,7 @@ from ...store.jobs.results import Found, StoredResult
 from ...store.redis_store import RedisStore
 from ...times.durations import show_ms
 from ..jobs.get import get
+from .inside import check_outside
 from .wanted import Wanted, gone, group_of
 
 _RECHECK_S = 60.0
@@ -69,6 +70,7 @@ class Waits:
             ResultTimeout: the job has not ended within ``timeout_s``.
             ResultGone: there is neither the job nor a result.
             ServerUnavailable: Redis does not answer.
+            InvalidInput: the job has not ended, and a handler waits for it whose own worker would run it.
         """
         wait = _Wait(self, wanted, timeout_s)
         kept = await wait.run()
@@ -79,6 +81,7 @@ class _Wait:
     def __init__(self, waits: Waits, wanted: Wanted, timeout_s: float) -> None:
         self._waits = waits
         self._link, self._store, self._session = waits._link, waits._store, waits._session
+        self._wanted = wanted
         self._topic, self._id, self._key = wanted.topic, wanted.id, wanted.key
         self._asked_group = wanted.group
         self._timeout_s = timeout_s
@@ -137,6 +140,7 @@ class _Wait:
                     raise gone(self._topic, self._id)
                 if self._left_s <= 0:
                     raise self._time_out()
+                check_outside(self._session.keys.namespace, self._wanted)
             await self._wait()
 
     async def _looked(self) -> Sequence[Found] | None:

@@ -30,8 +30,8 @@ def unschedule(store: RedisStore, topic: str, id: str = "default") -> Op[bool]:
 
 
 def pause_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Schedule]:
-    """No occurrence runs until it is resumed; those of this time are not made up for. One that waits for the last job
-    to end (overlap="queue") waits on.
+    """No occurrence runs until the schedule is resumed, and those of the pause are not made up for. An occurrence that
+    already waits for the last job to end (overlap="queue") keeps waiting.
     """
 
     def changed(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:

@@ -58,9 +58,9 @@ def configure(
     ``result``: for how long what handlers return is kept for ``Queue.result``; 0: no longer. If the topic has several
     groups, name those that are meant: ``{"billing": "1d"}``.
 
-    ``dead_for``: dead letters that are older are removed, within minutes; 0: none is.
+    ``dead_for``: older dead letters are removed, within minutes; 0 removes none.
 
-    ``shards``: jobs that are there stay where they are, and keep their ids; new ones are spread over the new number.
+    ``shards``: existing jobs stay in their shards and keep their ids; new ones are spread over the new number.
 
     Raises:
         UnknownGroup: ``result`` names a group that the topic does not have.

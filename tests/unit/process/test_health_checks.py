@@ -75,7 +75,7 @@ def test_what_is_no_health_file_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_file_that_cant_be_written_is_refused_at_the_start(tmp_path: Path) -> None:
     with (
-        pytest.raises(InvalidInput, match="health: can't be published"),
+        pytest.raises(InvalidInput, match="health: can't write the file"),
         published(list, tmp_path / "no" / "health", HOST, None),
     ):
         pass
@@ -84,7 +84,7 @@ def test_a_file_that_cant_be_written_is_refused_at_the_start(tmp_path: Path) -> 
 @pytest.mark.parametrize("path", [".", "/"])
 def test_a_path_without_a_name_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInput, match="health: can't be published"), published(list, Path(path), HOST, None):
+    with pytest.raises(InvalidInput, match="health: can't write the file"), published(list, Path(path), HOST, None):
         pass
 
 
