@@ -277,7 +277,7 @@ def no_leaked_keys(request: pytest.FixtureRequest) -> Iterator[None]:
     nodes += [used["redis_server"]] if "redis_server" in used else []
     for node in nodes:
         if node.running:
-            with node.client() as client:
+            with node.own_client() as client:
                 assert leaked_keys(client) == []
 
 

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -150,6 +150,20 @@ class Server:
         """A new plain client; close it, or use it in a with statement."""
         return redis.Redis.from_url(self.url, **options)
 
+    @contextlib.contextmanager
+    def own_client(self) -> Iterator[redis.Redis]:
+        """The same each time: to make one takes longer than what every test asks of it. Its connection is closed
+        afterwards, as tests count those of the server.
+        """
+        try:
+            yield self._own_client
+        finally:
+            self._own_client.connection_pool.disconnect()
+
+    @cached_property
+    def _own_client(self) -> redis.Redis:
+        return self.client()
+
     def start(self) -> None:
         """Start on the same port, socket and directory; returns when the data is loaded."""
         words = (word for name, value in self.options.items() for word in (f"--{name}", value))
@@ -180,12 +194,13 @@ class Server:
         self.start()
 
     def flush(self) -> None:
-        """Make it like new: no data, scripts or statistics. Starts it if it was stopped."""
+        """Make it like new: no data or statistics. Starts it if it was stopped. Scripts stay, as functions do: they
+        have no state, and Redis would compile them again for each test.
+        """
         if not self.running:
             self.start()
-        with self.client() as client:
+        with self.own_client() as client:
             client.flushall()
-            client.script_flush()
             client.config_resetstat()
 
     def close(self) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 HANG_S = 120.0
-_PAUSE_S = 0.005
+_PAUSES_S = (0.005, 0.05)
+"""The first pause and the longest: of what takes seconds, asking two hundred times a second is most of the work."""
 
 
 def until(done: Callable[[], Any], what: str, within_s: float = HANG_S) -> None:
@@ -20,21 +21,26 @@ def until(done: Callable[[], Any], what: str, within_s: float = HANG_S) -> None:
     Raises:
         TimeoutError: it did not come; ``what`` says what was waited for.
     """
-    deadline = time.monotonic() + within_s
+    begin = time.monotonic()
     while not done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {within_s} s: {what}")
-        time.sleep(_PAUSE_S)
+        time.sleep(_pause(time.monotonic() - begin, what, within_s))
 
 
 async def eventually(done: Callable[[], Any], what: str, within_s: float = HANG_S) -> None:
     """As ``until``, and lets the event loop go on."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + within_s
+    begin = loop.time()
     while not done():
-        if loop.time() > deadline:
-            raise TimeoutError(f"not within {within_s} s: {what}")
-        await asyncio.sleep(_PAUSE_S)
+        pause_s = _pause(loop.time() - begin, what, within_s)
+        await asyncio.sleep(pause_s)
+
+
+def _pause(waited_s: float, what: str, within_s: float) -> float:
+    """A tenth of the time that it has waited, so that it never waits much longer than it has to."""
+    if waited_s > within_s:
+        raise TimeoutError(f"not within {within_s} s: {what}")
+    first, longest = _PAUSES_S
+    return min(max(first, waited_s / 10), longest)
 
 
 async def forever() -> None:

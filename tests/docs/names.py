@@ -99,6 +99,7 @@ def as_name(term: str) -> str:
     return "_".join(_NAME.findall(split_name(term)))
 
 
+@cache
 def split_name(name: str) -> str:
     """``DeadLetter`` as ``dead_letter``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

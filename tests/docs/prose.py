@@ -216,11 +216,13 @@ def found_in(all_pages: Iterable[Page], rules: Rules) -> dict[str, list[str]]:
 def found_in_code(rules: Rules) -> list[str]:
     """Retired words in comments, docstrings and names of tests."""
     retired = [one for one in rules.retired if not one.only_pages]
+    any_retired = re.compile("|".join(one.word.pattern for one in retired), re.IGNORECASE)
     files = [*_sources("*.py", prose_of_python), *_sources("*.lua", prose_of_lua), *_sources("*.sql", prose_of_lua)]
     return [
         f"{path}:{line}: words: {use[0]!r}: rather {one.instead}: {text[max(0, use.start() - 40) : use.end() + 40]}"
         for path, said in files
         for line, text in said
+        if any_retired.search(text)  # a look for each by itself takes three times as long
         for one in retired
         for use in one.uses(text)
     ]

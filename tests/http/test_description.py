@@ -10,17 +10,19 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 
 from streamdq.http.problems import KINDS
-from tests.http.description import DESCRIPTION
+from tests.http.description import description
 
-OPERATIONS = {
-    operation["operationId"]: operation for path in DESCRIPTION["paths"].values() for operation in path.values()
-}
+
+def operations() -> dict[str, dict[str, Any]]:
+    return {
+        operation["operationId"]: operation for path in description()["paths"].values() for operation in path.values()
+    }
 
 
 def schema(content: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = content["schema"]
     if "$ref" in found:
-        found = DESCRIPTION["components"]["schemas"][found["$ref"].rpartition("/")[2]]
+        found = description()["components"]["schemas"][found["$ref"].rpartition("/")[2]]
     return found
 
 
@@ -30,36 +32,34 @@ def shows(content: dict[str, Any]) -> bool:
 
 
 def test_it_is_openapi_3_1_and_lists_no_page() -> None:
-    assert DESCRIPTION["openapi"] == "3.1.0"
-    assert len(OPERATIONS) > 20
-    assert all(path.startswith(("/v1/", "/health/", "/metrics")) for path in DESCRIPTION["paths"])
+    assert description()["openapi"] == "3.1.0"
+    assert len(operations()) > 20
+    assert all(path.startswith(("/v1/", "/health/", "/metrics")) for path in description()["paths"])
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_is_described_with_examples(name: str) -> None:
-    operation = OPERATIONS[name]
-    assert operation["summary"]
-    assert operation["description"]
-    for parameter in operation.get("parameters", []):
-        assert parameter.get("description") or parameter["name"] == "limit"
-    if "requestBody" in operation:
-        assert all(map(shows, operation["requestBody"]["content"].values()))
-    for status, response in operation["responses"].items():
-        assert response["description"], status
-        for media, content in response.get("content", {}).items():
-            assert media.startswith("text/") or shows(content), (status, media)
-            assert (media == "application/problem+json") == (int(status) >= 400), status
+def test_every_operation_is_described_with_examples() -> None:
+    for name, operation in operations().items():
+        assert operation["summary"], name
+        assert operation["description"], name
+        for parameter in operation.get("parameters", []):
+            assert parameter.get("description") or parameter["name"] == "limit", name
+        if "requestBody" in operation:
+            assert all(map(shows, operation["requestBody"]["content"].values())), name
+        for status, response in operation["responses"].items():
+            assert response["description"], (name, status)
+            for media, content in response.get("content", {}).items():
+                assert media.startswith("text/") or shows(content), (name, status, media)
+                assert (media == "application/problem+json") == (int(status) >= 400), (name, status)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_every_operation_tells_who_may_and_what_may_go_wrong(name: str) -> None:
-    operation = OPERATIONS[name]
-    guarded = not name.startswith("get_alive") and not name.startswith("get_ready")
-    assert ("security" in operation) == ("x-roles" in operation) == guarded
-    statuses = {int(status) for status in operation["responses"]}
-    assert {422, 500} <= statuses
-    assert ({401, 403, 503} <= statuses) or not guarded
-    assert {400, 408, 413, 415} <= statuses or "requestBody" not in operation
+def test_every_operation_tells_who_may_and_what_may_go_wrong() -> None:
+    for name, operation in operations().items():
+        guarded = not name.startswith("get_alive") and not name.startswith("get_ready")
+        assert ("security" in operation) == ("x-roles" in operation) == guarded, name
+        statuses = {int(status) for status in operation["responses"]}
+        assert {422, 500} <= statuses, name
+        assert ({401, 403, 503} <= statuses) or not guarded, name
+        assert {400, 408, 413, 415} <= statuses or "requestBody" not in operation, name
 
 
 def answers(operation: dict[str, Any]) -> dict[str, str | None]:
@@ -75,59 +75,56 @@ def answers(operation: dict[str, Any]) -> dict[str, str | None]:
 
 THINGS = {"JobOut", "ScheduleOut", "TopicOut"}
 COUNTS = {"BulkOut", "CountOut", "ActedOut", "BackfillOut", "AbortOut"}
-MUTATIONS = {
-    operation["operationId"]: (method, operation)
-    for path in DESCRIPTION["paths"].values()
-    for method, operation in path.items()
-    if method != "get" and operation["operationId"] != "take_job"
-}
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_every_change_answers_by_the_rule_of_the_page(name: str) -> None:
-    method, operation = MUTATIONS[name]
-    found = answers(operation)
+def test_every_change_answers_by_the_rule_of_the_page() -> None:
+    for path in description()["paths"].values():
+        for method, operation in path.items():
+            if method != "get" and operation["operationId"] != "take_job":
+                assert follows_the_rule(method, operation), operation["operationId"]
+
+
+def follows_the_rule(method: str, operation: dict[str, Any]) -> bool:
+    found, name = answers(operation), operation["operationId"]
     if method == "delete" or name == "touch_claim":
-        assert found == {"204": None}
-    elif name.endswith("_claim"):
-        assert found == {"204": None, "200": "EndedOut"}
-    elif found.keys() == {"200"}:
-        assert found["200"] in THINGS | COUNTS
-    else:
-        assert "201" in found
-        assert found.keys() <= {"200", "201"}
-        assert set(found.values()) <= {"JobOut", "ScheduleOut"}, "what was made, or was there"
+        return found == {"204": None}
+    if name.endswith("_claim"):
+        return found == {"204": None, "200": "EndedOut"}
+    if found.keys() == {"200"}:
+        return found["200"] in THINGS | COUNTS
+    made_or_there = set(found.values()) <= {"JobOut", "ScheduleOut"}
+    return "201" in found and found.keys() <= {"200", "201"} and made_or_there
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-def test_answers_name_their_headers(name: str) -> None:
-    for status, response in OPERATIONS[name]["responses"].items():
-        assert set(response.get("headers", {})) == {
-            "201": {"Location"},
-            "429": {"Retry-After"},
-            "503": {"Retry-After"},
-        }.get(status, set())
+def test_answers_name_their_headers() -> None:
+    for name, operation in operations().items():
+        for status, response in operation["responses"].items():
+            assert set(response.get("headers", {})) == {
+                "201": {"Location"},
+                "429": {"Retry-After"},
+                "503": {"Retry-After"},
+            }.get(status, set()), (name, status)
 
 
 def test_it_tells_where_the_server_is_and_what_the_tags_are() -> None:
-    assert [server["url"] for server in DESCRIPTION["servers"]] == ["."]
-    used = {tag for operation in OPERATIONS.values() for tag in operation["tags"]}
-    assert used == {tag["name"] for tag in DESCRIPTION["tags"] if tag["description"]}
+    assert [server["url"] for server in description()["servers"]] == ["."]
+    used = {tag for operation in operations().values() for tag in operation["tags"]}
+    assert used == {tag["name"] for tag in description()["tags"] if tag["description"]}
 
 
 def accepts(model: str, value: object) -> bool:
-    whole = {"$ref": f"#/components/schemas/{model}", "components": DESCRIPTION["components"]}
+    whole = {"$ref": f"#/components/schemas/{model}", "components": description()["components"]}
     return bool(Draft202012Validator(whole).is_valid(value))
 
 
-@pytest.mark.parametrize("name", [name for name, one in OPERATIONS.items() if one.get("parameters")])
-def test_ids_have_limits(name: str) -> None:
-    for parameter in OPERATIONS[name]["parameters"]:
-        if parameter["in"] == "path":
-            check = Draft202012Validator(parameter["schema"])
-            assert check.is_valid("order-42.ü")
-            wrong = ["", ".", "..", "a\nb", "x" * 256] + (["a b", "{a}"] if parameter["name"] == "topic" else [])
-            assert not any(map(check.is_valid, wrong))
+def test_ids_have_limits() -> None:
+    for name, operation in operations().items():
+        for parameter in operation.get("parameters", []):
+            if parameter["in"] == "path":
+                check = Draft202012Validator(parameter["schema"])
+                assert check.is_valid("order-42.ü"), name
+                wrong = ["", ".", "..", "a\nb", "x" * 256] + (["a b", "{a}"] if parameter["name"] == "topic" else [])
+                assert not any(map(check.is_valid, wrong)), name
 
 
 _SHOWN = {"jobs": [{"id": "a", "as_shown": "x"}]}

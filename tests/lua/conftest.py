@@ -58,7 +58,7 @@ def url(request: pytest.FixtureRequest, servers: Pool, clusters: Callable[[Binar
         server = servers[request.param]
         server.flush()
         yield server.url
-        with server.client() as client:
+        with server.own_client() as client:
             assert leaked_keys(client) == []
 
 

@@ -77,6 +77,7 @@ def header_of(path: Path) -> list[str]:
     return lines
 
 
+@cache
 def code_of(text: str) -> str:
     return "\n".join(line.partition("--")[0] for line in text.splitlines())
 

@@ -22,7 +22,6 @@ from streamdq.queue import Queue, carry_out, store_of
 from streamdq.store.commands import one
 from streamdq.worker import ended_files
 from tests.redis.harness import NAMESPACE, Seen, Space, taken
-from tests.s3 import Bucket, s3_server
 from tests.servers import Server
 from tests.waiting import HANG_S, eventually
 
@@ -286,6 +285,8 @@ def test_an_archive_keeps_the_whole_body(space: Space, files: Store, tmp_path: P
 @pytest.mark.usefixtures("at_once")
 @pytest.mark.thorough
 async def test_it_works_in_a_bucket(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.s3 import Bucket, s3_server  # which takes a second to import
+
     with s3_server() as endpoint:
         bucket = Bucket(endpoint, "large-bodies", monkeypatch)
         settings: dict[str, Any] = {"codec": "offload", "offload": f"{bucket.url}/jobs", "offload_over_bytes": 1000}

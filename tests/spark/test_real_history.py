@@ -49,13 +49,13 @@ def log(servers: Pool, folder: Path) -> list[Happened]:
     server = servers[BINARIES[0]]
     server.flush()
     with WorkerProcesses(server, folder) as processes:
-        killed = processes.serving(processes.start(OPTIONS))
+        killed = processes.serving(processes.start(OPTIONS, worker_timeout_s=3))
         # Its handler stops the process, so it can't end before the kill. With a slot free it starts at once: what is
         # claimed ahead of a slot and lost counts as handed back.
         processes.put("holds on", Work(stop=killed.pid))
         until(lambda: killed.stopped, "the one to be killed is within a handler")
         killed.kill()
-        processes.serving(processes.start(OPTIONS))
+        processes.serving(processes.start(OPTIONS, worker_timeout_s=3))
         put_all(processes)
         processes.emptied()
         rows = [*happened_in(processes.queue, "work"), *happened_in(processes.queue, "mail")]

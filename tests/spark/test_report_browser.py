@@ -1,14 +1,19 @@
 """The report in Chromium, cut off from any network: wide and dark, and on a phone."""
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.spark.logs import corners, random_log
 from tests.spark.reports import hostile, report_of
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
@@ -25,6 +30,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright  # which every process of the suite would import
+
     with sync_playwright() as playwright:
         # As root, which containers are, it has no sandbox.
         running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -54,7 +53,9 @@ def seen(folder: Path) -> list[tuple[Any, ...]]:
     """As programs without Spark see it: one that takes `*.parquet`, and one that takes the folder."""
     files = [pq.ParquetFile(file).read(KEY) for file in sorted(folder.glob("**/*.parquet"))]
     found = sorted(tuple(row.values()) for table in files for row in table.to_pylist())
-    whole = ds.dataset(folder, format="parquet").to_table(columns=KEY) if files else pa.table({})
+    from pyarrow import dataset  # which loads pandas
+
+    whole = dataset.dataset(folder, format="parquet").to_table(columns=KEY) if files else pa.table({})
     assert found == sorted(tuple(row.values()) for row in whole.to_pylist())
     return found
 

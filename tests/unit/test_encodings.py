@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,10 +25,15 @@ BYTES = {
 }  # fmt: skip
 """Whose ``open`` returns bytes, or no file."""
 ANY_TEXT = {"getpreferredencoding", "getoutput", "getstatusoutput", "popen"}
+_LOOKS_LIKE_ONE = re.compile(
+    rf"\b(?:{'|'.join([*PLACES, *ANY_TEXT])}|read_text|write_text|TextIOWrapper)\(|\b(?:text|universal_newlines)="
+)
 
 
 def unnamed(code: str) -> list[str]:
     """Calls that read or write text, in the encoding of the locale."""
+    if not _LOOKS_LIKE_ONE.search(code):  # to parse all files takes a second
+        return []
     return [ast.unparse(node) for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and is_unnamed(node)]
 
 
