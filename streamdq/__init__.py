@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     )
     from .topic import Topic
     from .worker.middleware import Attempt, AttemptEnd, CallNext
-    from .worker.pool import ProcessPool
+    from .worker.process_pool import ProcessPool
     from .worker.running_job import RunningJob
     from .worker.worker import (
         Worker,
@@ -249,7 +249,7 @@ _MODULES = {
     ),
     ".topic": ("Topic",),
     ".worker.middleware": ("Attempt", "AttemptEnd", "CallNext"),
-    ".worker.pool": ("ProcessPool",),
+    ".worker.process_pool": ("ProcessPool",),
     ".worker.running_job": ("RunningJob",),
     ".worker.worker": ("Worker",),
 }

@@ -33,7 +33,7 @@ from ..threads import HandlerThreads, ThreadOf
 from .child import ABORT, CALL, DONE, END_S, FAILED, READY, TOUCH, Call, Setup, main
 from .handlers import Handler
 from .member import Where
-from .pool import ProcessPool
+from .process_pool import ProcessPool
 from .running_job import Services, may_start
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.5, 30.0

@@ -1,8 +1,7 @@
 """Claims ready jobs for one consumer of one group: one script call when busy, one blocked read when idle.
 
-On a Cluster, where a blocked read covers one slot only, quiet shards are watched instead (quiet_shards.py). There each
-shard has its own failures: a slow call goes on while others are sent, and a shard whose call failed is left alone for a
-moment. Elsewhere all shards share one server, and a failure is raised.
+On a Cluster each shard has its own failures: a slow call goes on while others are sent, and a shard whose call failed
+is left alone for a moment. Elsewhere all shards share one server, and a failure is raised.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from ..operations.attempts import measured
 from ..operations.attempts.claimed import ClaimedJob, held_in
 from ..process.loop import Failures, cancel_and_wait
 from ..store import blocking
-from ..store.blocking import Entries, read_streams
+from ..store.blocking import Entries
 from ..store.replies import Claimed
 from ..store.topics import shard_state
 from ..times.clock import RedisTime
 from .member import Member
-from .quiet_shards import QuietShards
+from .quiet_shards import TOGETHER, BlockedReads, ClusterLooks
 from .running_job import RunningJob
 from .topic_scheduler import Limit, TopicScheduler
 
@@ -39,7 +38,6 @@ _FAILING_S = 0.2
 _LEAVE_LIMIT = 100
 _REPAIR_S = 0.05  # between repairs, in case another client keeps breaking things
 _PAUSED_S = 1.0  # how often it looks at paused topics
-_TOGETHER = 50  # shards in one blocked read: Redis goes through all of them when one has a job
 
 
 _NONE = Limit(0, 0)
@@ -84,7 +82,7 @@ class Consumer:
         self._swept = 0.0
         self._waiting = False
         self._changed = asyncio.Event()  # the served topics or shards have changed
-        self._watched = QuietShards(member, self._activate)  # on Cluster only
+        self._quiet = ClusterLooks(member, self._activate) if self._link.is_cluster else BlockedReads(member)
 
     def now_ms(self) -> int:
         """Redis's time, or the injected one."""
@@ -123,8 +121,7 @@ class Consumer:
         self._contended.clear()
         for shard in self._found.keys() - set(shards):
             del self._found[shard]
-        if self._link.is_cluster:
-            self._watched.serve(shards)
+        self._quiet.serve(shards)
         self._changed.set()
         return True
 
@@ -143,7 +140,7 @@ class Consumer:
 
         ``room`` is called again before each round, because slots are freed and taken while this waits.
         """
-        longest_s = self._apart_s(BLOCK_S, _EACH_BLOCK_S * ceil(len(self._shards) / _TOGETHER))
+        longest_s = self._apart_s(BLOCK_S, _EACH_BLOCK_S * ceil(len(self._shards) / TOGETHER))
         give_up = time.monotonic() + (longest_s if wait_s is None else wait_s)
         while limits := room():
             try:
@@ -320,8 +317,7 @@ class Consumer:
             self._activate(shard)
         if claimed.rows:
             self._scheduler.took(shard.topic, len(claimed.rows))
-        if self._link.is_cluster:
-            self._watched.claimed(shard, bool(claimed.rows))
+        self._quiet.claimed(shard, bool(claimed.rows))
         held = held_in(shard, self.group, claimed, asked, self._session.bodies, RunningJob)
         if count > 0:
             self._note_contention(shard, claimed, held, min(count, limit.at_once))
@@ -337,7 +333,7 @@ class Consumer:
 
     # -- reading
 
-    def _quiet(self, limits: Limits) -> list[ShardKeys]:
+    def _quiet_shards(self, limits: Limits) -> list[ShardKeys]:
         """Shards without known jobs and without a read under way, whose topics have room."""
         busy = {
             *self._active,
@@ -352,7 +348,7 @@ class Consumer:
         because jobs that it took might have to be handed back.
         """
         self._swept = time.monotonic()
-        quiet = self._quiet(limits)
+        quiet = self._quiet_shards(limits)
         if self._link.is_cluster:
             self._read(quiet, limits, BLOCK_S)
         elif quiet:
@@ -362,31 +358,21 @@ class Consumer:
                     self._activate(shard)
 
     def _read(self, shards: list[ShardKeys], limits: Limits, block_s: float) -> None:
-        """Starts blocked reads, one for some dozens of shards; on Cluster looks, one for each node."""
-        if self._link.is_cluster:
-            self._readers |= {asyncio.create_task(look): together for look, together in self._watched.looks(shards)}
-            return
-        block_ms = max(1, int(block_s * 1000))
-        for begin in range(0, len(shards), _TOGETHER):
-            together = tuple(shards[begin : begin + _TOGETHER])
-            room = min(limits[shard.topic].most for shard in together)
-            count = min(max(1, room // (2 * len(together))), MAX_CLAIM)
-            read = read_streams(self._session, self.group, self.name, together, count, block_ms)
-            self._readers[asyncio.create_task(arun(self._link, read))] = together
+        for read, together in self._quiet.reads(shards, limits, block_s):
+            self._readers[asyncio.create_task(read)] = together
 
     async def _wait(self, limits: Limits, wait_s: float) -> None:
         """Blocks until a read returns, a shard has rested, or ``wait_s`` has passed."""
         soonest = min(self._resting.values(), default=float("inf")) - time.monotonic()
         timeout_s = max(0.001, min(wait_s, soonest))
-        self._watched.stirred.clear()
+        for event in self._quiet.events:
+            event.clear()
         self._waiting = True
-        self._read(self._quiet(limits), limits, timeout_s)
-        events = (self._changed, self._watched.stirred) if self._link.is_cluster else (self._changed,)
-        waits = [asyncio.create_task(event.wait()) for event in events]
-        grace_s = 0.0 if self._link.is_cluster else 1.0  # Redis ends a read late
+        self._read(self._quiet_shards(limits), limits, timeout_s)
+        waits = [asyncio.create_task(event.wait()) for event in (self._changed, *self._quiet.events)]
         try:
             awaited = (*waits, *self._readers, *self._late)
-            await asyncio.wait(awaited, timeout=timeout_s + grace_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(awaited, timeout=timeout_s + self._quiet.late_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._waiting = False
             for task in waits:

@@ -23,7 +23,7 @@ from .ends import Ends
 from .handlers import Handler, called, completed, drop, run, run_keeping
 from .member import Member, Where
 from .middleware import Attempt, Middleware, listen, run_middleware
-from .pool import ProcessPool
+from .process_pool import ProcessPool
 from .queues import HandlerQueues
 from .running_job import RunningJob, Services, begin_attempt, may_start
 from .slots import Slots

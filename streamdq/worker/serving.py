@@ -34,7 +34,7 @@ from ..store.scripts import Scripts
 from ..store.topics.misspelt import warn_of_slips
 from .consumer import Consumer, Limits
 from .deadline import Deadlines
-from .declared import Declared, DeclaredSchedules
+from .declared_schedules import Declared, DeclaredSchedules
 from .ended_files import EndedFiles
 from .ends import Ends, EndSender
 from .handlers import Handlers
@@ -43,7 +43,7 @@ from .hung import HungHandlers
 from .lifespan import shut_down, start, until
 from .member import Member, Where
 from .middleware import Middleware
-from .pool import ProcessPool
+from .process_pool import ProcessPool
 from .queues import HandlerQueues
 from .reports import DeadLetterNotices, Reports
 from .runner import Runner

@@ -33,12 +33,12 @@ from ..store.jobs.records import encode
 from ..times.clock import RedisClock
 from ..times.durations import Duration
 from ..topic import Topic
-from .declared import Declared
+from .declared_schedules import Declared
 from .handlers import Handler, Handlers, Upcast, check, handler_of, upcast_of, with_upcasts
 from .hung import EXIT_HUNG
 from .member import Where
 from .middleware import Middleware
-from .pool import ProcessPool
+from .process_pool import ProcessPool
 from .serving import Burst, Hooks, WorkerConfig, WorkerRun
 from .topic_scheduler import scheduler_of
 

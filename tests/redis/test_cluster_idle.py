@@ -17,6 +17,7 @@ from streamdq.keys import shard_of
 from streamdq.link.session import run
 from streamdq.mover.node_mover import NodeMover
 from streamdq.worker.consumer import Consumer
+from streamdq.worker.quiet_shards import ClusterLooks
 from tests.conftest import EACH_BINARY
 from tests.migration import Migration
 from tests.redis.harness import NAMESPACE, Seen, Space, opened, recorder
@@ -67,9 +68,12 @@ def connections(cluster: Cluster) -> int:
 async def watching(*workers: Worker, shards: int = SHARDS) -> list[Consumer]:
     """Their consumers, when each has looked at all shards."""
 
+    def looked(consumer: Consumer) -> int:
+        return len(consumer._quiet._watch._looked) if isinstance(consumer._quiet, ClusterLooks) else 0
+
     def found() -> list[Consumer]:
         consumers = [worker._run.consumer for worker in workers if worker._run is not None]
-        return [one for one in consumers if len(one._watched._watch._looked) == 2 * shards]
+        return [one for one in consumers if looked(one) == 2 * shards]
 
     await eventually(lambda: len(found()) == len(workers), "they watch")
     return found()

@@ -11,7 +11,7 @@ from streamdq.errors import InvalidInput
 from streamdq.operations.schedules.define import put_schedule
 from streamdq.queue import carry_out, store_of
 from streamdq.worker import serving as serving_module
-from streamdq.worker.declared import DeclaredSchedules
+from streamdq.worker.declared_schedules import DeclaredSchedules
 from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server
 from tests.waiting import eventually

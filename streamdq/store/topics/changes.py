@@ -46,8 +46,7 @@ def configure(
     of_groups: Mapping[str, Mapping[str, Any]],
 ) -> Op[TopicSettings]:
     """Changes settings. ``groups``: exactly these; others are removed with their open jobs. ``of_groups``: changes of
-    groups' own settings. If this process is
-    killed halfway, the next call or a mover completes the change.
+    groups' own settings. If this process is killed halfway, the next call or a mover completes the change.
 
     Raises:
         TopicNotEmpty: the number of shards would change, and the topic holds jobs whose keys have limits, or jobs from
