@@ -26,7 +26,7 @@ local function known(id, nonce)
     local record = redis.call('HGET', jobs, id)
     local w = record and nonce_of(record) == nonce and wait_of(s, member)
     if w then w.job = {id = id, record = record} end
-    waits[member] = w or false
+    waits[member] = w
     order[#order + 1] = member
   end
   return waits[member]
