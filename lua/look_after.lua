@@ -21,7 +21,7 @@ local function ask_for(w)
   for n = 0, math.ceil(w.total / PER_FIELD) - 1 do
     local field = w.member .. '\31' .. n
     local both = redis.call('HMGET', dependencies, field, field .. '\31s')
-    if both[1] and string.find(both[2] or '', '^o*[^o]') then
+    if string.find(both[2], '^o*[^o]') then
       bytes = bytes + #both[1]
       for _, value in ipairs({w.member, n, both[1], both[2]}) do reply[#reply + 1] = value end
     end

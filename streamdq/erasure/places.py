@@ -12,8 +12,9 @@ from ..archive.dead_letters import Wanted as Rows
 from ..codec.envelope import from_text
 from ..dump.arrow import pyarrow
 from ..dump.erasing import erase_rows, find_rows
+from ..dump.manifest import require_manifest
 from ..dump.open_folder import open_folder
-from ..errors import MissingExtra
+from ..errors import HistoryUnreadable, MissingExtra
 from ..job.job import ENCODED
 from ..operations.erase.erase import Erasure
 from ..operations.find.conditions import SeenJob
@@ -146,6 +147,9 @@ class InDump(Storage):
         return self._found
 
     def look(self) -> None:
+        ours, theirs = self._erasure.store.session.keys.namespace, require_manifest(self._folder).namespace
+        if ours != theirs:  # its jobs may have the same topics and ids
+            raise HistoryUnreadable(f"{self._folder.url} holds the dump of namespace {theirs!r}, not {ours!r}")
         self._found = find_rows(self._folder, self._mask, self._learn)
         self._erasure.report.add(self.name, found=self._found)
 

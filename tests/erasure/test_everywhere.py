@@ -243,6 +243,20 @@ def test_a_file_that_compacting_has_replaced_goes_as_well(queue: Queue, newest: 
     assert not in_files(tmp_path / "dump")
 
 
+def test_the_dump_of_another_namespace_is_left_alone(queue: Queue, newest: Server, tmp_path: Path) -> None:
+    """Its jobs may have the same topics and ids, and be of others."""
+    with Queue(newest.url, "other") as other:
+        history(other)
+    folder = LocalFolder(tmp_path / "dump")
+    with Dumper(folder, newest.url, "other").opened() as dumper:
+        dumper.dump()
+    before = dumped(folder)
+    found = erasure.erase(queue, key="jane", dumps=[folder.url])
+    assert [one.place for one in found.remaining] == [f"dump {folder.url}"]
+    assert "namespace 'other'" in found.remaining[0].why
+    assert dumped(folder) == before
+
+
 def test_a_dump_without_rights_is_reported_and_what_leads_to_it_stays(
     queue: Queue, newest: Server, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

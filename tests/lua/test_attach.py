@@ -66,6 +66,25 @@ def test_a_call_reads_and_writes_so_much_and_the_next_one_the_rest(linked: Linke
     assert all(text.endswith(b"\x1fd\n") for text in linked.links().followers.values())
 
 
+@pytest.mark.parametrize("of", ["records", "followers of jobs that have ended"])
+def test_a_call_reads_so_much(linked: Linked, of: str) -> None:
+    ids, shard = [f"p{n}" for n in range(9)], linked.shard
+    shard.enqueue(*ids)
+    lives = {id: nonce_of(shard, id) for id in ids}
+    shard.checked = False
+    for id in ids:
+        if of == "records":
+            shard.redis("HSET", shard.k.jobs, id, shard.redis("HGET", shard.k.jobs, id) + b" " * 100_000)
+        else:
+            shard.redis("HDEL", shard.k.jobs, id)
+            shard.redis(
+                "HSET", shard.k.followers, f"{id}\x1f{lives[id]}", f"{lives[id]}|5|done\n" + f"{'x' * 99}\n" * 1000
+            )
+    asked = [value for id in ids for value in (id, lives[id], follower("t", 0, 0, "nonce", "d"))]
+    first = shard.run(shard.scripts._run("attach", keys_of("attach", shard.k), ("", "", *asked)))
+    assert len(first) == 3
+
+
 @pytest.mark.parametrize(("count", "is_soon"), [(300, False), (600, True)])
 def test_many_followers_are_notified_soon_so_that_those_that_have_ended_are_forgotten(
     linked: Linked, count: int, is_soon: bool
@@ -94,7 +113,7 @@ def said(linked: Linked, *followers: tuple[str, str, str]) -> list[Attached]:
     return found
 
 
-LINES = [follower("t", 0, 0, f"nonce{n}", f"d{n}") for n in range(3)]
+LINES = [follower("t", 0, 0, f"nonce{n}", f"d{n}") for n in range(4)]
 
 
 def lines_of(linked: Linked, field: str) -> list[str]:
@@ -111,11 +130,11 @@ def test_several_followers_of_the_same_job_in_one_call(linked: Linked, *, has_en
         linked.put("before", "p")
         shard.finish(shard.take())
         field = f"p\x1f{life}"
-    lives = [life, life, "another"] if has_ended else ["", life, "another"]
+    lives = [life, life, life, "another"] if has_ended else ["", life, "", "another"]
     replies = said(linked, *[("p", one, line) for one, line in zip(lives, LINES, strict=True)])
-    assert [one.life for one in replies] == [life, life, "another"]
-    assert [one.how for one in replies] == (["done"] * 2 if has_ended else [""] * 2) + ["unknown"]
-    assert lines_of(linked, field)[-2:] == LINES[:2]
+    assert [one.life for one in replies] == [life, life, life, "another"]
+    assert [one.how for one in replies] == [*["done" if has_ended else ""] * 3, "unknown"]
+    assert lines_of(linked, field)[-3:] == LINES[:3]
     assert lines_of(linked, field).count(LINES[0]) == 1
 
 

@@ -119,6 +119,18 @@ def test_one_with_a_key_starts_when_it_is_its_turn(linked: Linked) -> None:
     assert shard.take().id == b"k"
 
 
+def test_one_with_a_key_that_has_no_limit_starts_at_once(linked: Linked) -> None:
+    shard = linked.shard
+    linked.put("k", "p", key="k")
+    assert linked.news("k", 0, "done", 5) == 2
+    assert not shard.redis("EXISTS", shard.k.key_tickets), "it waits for no other job with its key"
+    shard.move()
+    assert shard.take().id == b"k"
+    linked.put("c", "p", key="k", on_failure="cancel")
+    assert linked.news("c", 0, "dead", 5) == 0
+    assert shard.state("c") == "gone"
+
+
 def test_one_with_a_key_whose_only_group_leaves_ends_with_it(linked: Linked) -> None:
     shard = linked.shard
     shard.topic(key_concurrency=1)

@@ -56,6 +56,17 @@ def test_nothing_is_left_when_all_have_ended(linked: Linked) -> None:
     assert shard.redis("HGET", shard.k.settings, "linked") is None
 
 
+def test_when_the_last_follower_is_forgotten_links_cost_nothing_any_more(linked: Linked) -> None:
+    shard = linked.shard
+    (ending,) = linked.endings()
+    args = [ending.field, ending.generation, 123, gone(linked, "d", "e")]
+    shard.call("cancel", "d")
+    shard.call("cancel", "e")
+    assert shard.redis("HGET", shard.k.settings, "linked") == b"1"
+    shard.call("delivered", args)
+    assert shard.redis("HGET", shard.k.settings, "linked") is None
+
+
 def test_news_that_came_meanwhile_are_notified_at_once(linked: Linked) -> None:
     (ending,) = linked.endings()
     known = linked.links().endings

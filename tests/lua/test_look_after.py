@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from streamdq.config import Settings
+from streamdq.store.assembly import keys_of
 from streamdq.store.jobs.links import Asked, Attached
+from streamdq.store.scripts import Scripts
 from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
+from tests.lua.test_enqueue_after import events
 
 
 @pytest.fixture
@@ -115,11 +119,28 @@ def test_a_call_reads_a_bounded_number_of_bytes(linked: Linked) -> None:
     assert reply.next_ms == START_MS + 30_000
 
 
+def test_a_call_reads_a_bounded_number_of_bytes_of_jobs(linked: Linked) -> None:
+    shard = linked.shard
+    linked.news("d", 0, "done", 5)
+    linked.news("d", 1, "done", 5)
+    for id in ("e", "f", "g", "h"):
+        linked.put(id, "x", known=[Attached("x", 5, "done")])
+    shard.checked = False
+    for id in ("d", "e", "f", "g", "h"):
+        shard.redis("HSET", shard.k.jobs, id, shard.redis("HGET", shard.k.jobs, id) + b" " * 100_000)
+    shard.clock.advance("30s")
+    assert shard.call("look_after", 10).next_ms == START_MS + 30_000
+    assert sorted(linked.head(id)[-1] for id in "defgh") == ["0", "0", "1", "1", "1"]
+
+
 def test_parts_of_which_all_are_done_are_left_out(linked: Linked) -> None:
     shard = linked.shard
     known = linked.attach("d", "p")
     linked.put("m", *[f"p{n}" for n in range(501)], known=[one._replace(how="done") for one in known * 500] + known)
     shard.clock.advance("30s")
+    raw = shard.run(shard.scripts._run("look_after", keys_of("look_after", shard.k), (shard.clock.argument(), 100, 10)))
+    assert [part.split(b"\x1f")[0] for part in raw[2::4]] == [b"d", b"m"]
+    shard.clock.advance("60s")
     asked = {id: asked for id, _, asked in shard.call("look_after", 10).waiting}
     assert [(one.place, one.id) for one in asked["m"]] == [(500, "p500")]
 
@@ -133,3 +154,56 @@ def test_what_was_not_finished_is_done_now(linked: Linked) -> None:
     shard.clock.advance("30s")
     assert shard.call("look_after", 10).waiting == []
     assert shard.state("d") == "delayed"
+
+
+def half_way(linked: Linked, id: str, head: str) -> None:
+    """A script was ended half way: the job has received news, and does not know what follows. Now it is looked at."""
+    shard = linked.shard
+    shard.checked = False
+    shard.redis("HSET", shard.k.dependencies, f"{id}\x1f{linked.made[id].nonce}", head)
+    shard.clock.advance("30s")
+    shard.call("look_after", 10)
+
+
+def test_one_that_was_to_be_cancelled_is_cancelled_now(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(result="1h")
+    linked.put("c", "p", "q", on_failure="cancel")
+    linked.put("after c", "c")
+    half_way(linked, "c", "2|0|1|0|cancel|0")
+    assert shard.state("c") == "gone"
+    assert shard.redis("GET", shard.k.result_of("default", "c")) == f"{START_MS + 30_000}|cancelled|".encode()
+    assert [ending.how for ending in linked.endings()] == ["cancelled"], "who waits for it is told"
+    assert events(shard) == ["cancelled"]
+
+
+def test_without_a_history_it_writes_none(linked: Linked) -> None:
+    shard = linked.shard
+    shard.session.settings = Settings(history_length=0)
+    shard.scripts = Scripts(shard.session)
+    half_way(linked, "d", "2|2|0|0|block|0")
+    assert shard.state("d") == "delayed"
+    assert events(shard) == []
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+def test_one_with_a_key_that_was_to_start(linked: Linked, *, is_limited: bool) -> None:
+    """It waits for its key, if that has a limit."""
+    shard = linked.shard
+    if is_limited:
+        shard.topic(key_concurrency=1)
+    linked.put("k", "p", key="k")
+    half_way(linked, "k", "1|1|0|0|block|0")
+    assert shard.redis("EXISTS", shard.k.key_tickets) == is_limited
+    assert shard.state("k") == "delayed"
+
+
+def test_one_with_a_key_whose_only_group_leaves_ends_with_it(linked: Linked) -> None:
+    shard = linked.shard
+    shard.topic(key_concurrency=1)
+    linked.put("k", "p", key="k")
+    shard.topic(groups=["default", "other"])
+    shard.begin_to_leave("default")
+    counts = shard.counts
+    half_way(linked, "k", "1|1|0|0|block|0")
+    assert shard.counts == counts
