@@ -38,6 +38,7 @@ _REFUSED_SHOWN = 20
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
 app = commands()
+_NONE = "nothing changed: no such row was refused"
 OUTBOX = commands(help="Enqueue jobs in a database's own transactions.")
 app.add_typer(OUTBOX, name="outbox", rich_help_panel="Storage")
 
@@ -240,7 +241,7 @@ def retry(
         raise InvalidInput("outbox: --id needs the number of one row")
     with _rows_at(context, source) as rows:
         count = rows.retry(None if every else numbers, None if id is None else check_id(id))
-    answer(as_json, {"retried": count}, f"{count:,} to be relayed again", yes=count > 0)
+    answer(as_json, {"retried": count}, f"{count:,} to be relayed again" if count else _NONE, yes=count > 0)
 
 
 @OUTBOX.command()
@@ -254,7 +255,7 @@ def drop(
     _some_or_all(numbers, every)
     with _rows_at(context, source) as rows:
         count = rows.drop(None if every else numbers)
-    answer(as_json, {"dropped": count}, f"{count:,} dropped", yes=count > 0)
+    answer(as_json, {"dropped": count}, f"{count:,} dropped" if count else _NONE, yes=count > 0)
 
 
 def _some_or_all(numbers: Sequence[int] | None, every: bool) -> None:

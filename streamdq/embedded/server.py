@@ -155,7 +155,10 @@ class _Use:
         server = find_server()
         if server.version < (7,) and (self.directory / "appendonlydir").exists():
             # Redis 6.2 would ignore that directory, start empty and hide every job.
-            self._fail(f"was written by Redis 7 or later, but {server.path} is {server.dotted}")
+            raise EmbeddedError(
+                f"The embedded Redis directory {self.directory} was written by Redis 7 or later, but {server.path} is "
+                f"{server.dotted}: put a newer server on the PATH, or {_ELSEWHERE}"
+            )
         log = self.directory / _LOG
         if log.exists() and log.stat().st_size > _LOG_CAP_BYTES:
             log.replace(log.with_suffix(".log.1"))
