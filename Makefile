@@ -9,7 +9,7 @@ STAMP := $(VENV)/.dev
 DEMO_EXTRAS := embedded,uvloop
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-part flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom clean
+.PHONY: help demo test test-all test-part flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom sizes clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -120,6 +120,11 @@ sbom: $(STAMP) ## list what the wheel in dist/ brings with it, as CycloneDX, int
 		sed "s/^dynamic = .*/version = $$version/" pyproject.toml > build/sbom/pyproject.toml
 	@$(BIN)/uv tool run --quiet --from cyclonedx-bom cyclonedx-py environment \
 		--pyproject build/sbom/pyproject.toml --mc-type library --output-reproducible --of JSON --output-file dist/streamdq.cdx.json build/sbom/bin/python
+
+PRODUCT := streamdq lua spark deploy clients/typescript/src dashboards docs examples
+sizes: ## count the lines written by hand, of the product and of its tests
+	@count() { git ls-files -- "$$@" | grep -E '\.(py|lua|sql|html|css|js|mjs|ts|tpl|ya?ml|toml|sh)$$' | grep -v /schema.ts | xargs cat | wc -l; }; \
+		echo $$(count $(PRODUCT)) $$(count tests) | awk '{ printf "product %d, tests %d: %.2f for a line\n", $$1, $$2, $$2 / $$1 }'
 
 clean: ## remove the venv and everything built
 	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \

@@ -84,13 +84,14 @@ def wait(fifo: str) -> int:
     return os.getpid()
 
 
-def leave_a_child(fifo: str) -> int:
-    """Waits, as does a child of its own, which has all its files open. Without one, returns at once."""
+def leave_a_child(fifo: str, job: RunningJob) -> int:
+    """Waits for a second, as does a child of its own, which has all its files open. Without one, returns at once."""
     if fifo == "none":
         return os.getpid()
     if os.fork() == 0:
         Path(f"{fifo}.child").read_text()
         os._exit(0)
+    job.touch("1s")
     return wait(fifo)
 
 

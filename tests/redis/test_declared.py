@@ -28,6 +28,12 @@ def declaring(space: Space, *ids: str, **options: Any) -> Worker:
     return worker
 
 
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker looks at the registry all the time, and not every eight seconds."""
+    monkeypatch.setattr(serving_module, "_SCHEDULES_S", 0.02)
+    monkeypatch.setattr(serving_module, "_EACH_REGISTRY_S", 0.02)
+
+
 def ids(space: Space) -> list[str]:
     return [one.id for one in space.queue.schedules()]
 
@@ -66,7 +72,7 @@ async def test_prune_removes_what_was_declared_and_is_no_more(space: Space) -> N
 
 
 async def test_a_lost_schedule_comes_back(space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_module, "_SCHEDULES_S", 0.05)
+    look_often(monkeypatch)
     space.queue.schedule("t", id="removed-before", every="1h")
     space.queue.unschedule("t", "removed-before")
     async with space.serving(declaring(space, "a", "b")):
@@ -84,7 +90,7 @@ async def test_after_a_flush_that_somebody_else_made_good(
     space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The topic is there again when the worker looks, made by a producer that knew nothing of its schedules."""
-    monkeypatch.setattr(serving_module, "_SCHEDULES_S", 0.05)
+    look_often(monkeypatch)
     other = Queue(space.url, "test", settings=space.settings)
     other.configure("t", create=True)
     async with space.serving(declaring(space, "a")):
@@ -107,7 +113,7 @@ async def test_what_somebody_removes_stays_removed(space: Space, monkeypatch: py
         await keep(self)
         looks.add(1)
 
-    monkeypatch.setattr(serving_module, "_SCHEDULES_S", 0.02)
+    look_often(monkeypatch)
     monkeypatch.setattr(DeclaredSchedules, "keep", noted)
     async with space.serving(declaring(space, "a", "b")):
         await eventually(lambda: ids(space) == ["a", "b"], "they are there")

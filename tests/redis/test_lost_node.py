@@ -242,7 +242,7 @@ def test_who_knows_a_topic_needs_no_registry(breakable: Cluster, how: str) -> No
         assert queue.enqueue_many(topic, [NewJob(n, id="same") for n in range(2)]).existing == ["same"]
         assert queue.kick(topic, "dead") == 1
         for _ in range(12):
-            taken(queue, topic, timeout=2).finish()
+            taken(queue, topic, timeout=HANG_S).finish()
         assert not queue.take(topic, timeout=0.5)
         assert queue.stats(topic).topics[topic].groups["default"].done == 12
     with Queue(breakable.url, NAMESPACE, settings=Space.quick()) as queue, pytest.raises(ServerUnavailable):

@@ -49,8 +49,9 @@ async def serving(
     **options: Any,
 ) -> AsyncIterator[tuple[Worker, Queue]]:
     """A worker that has the handler for the topic ``t``, in processes, and keeps its results."""
-    worker = Worker(server.url, NAMESPACE, pool=pool or ProcessPool(2), settings=settings or SETTINGS, codec=[Zstd()])
-    worker.handler("t", process=True, result="1h", **options)(function)
+    worker = Worker(server.url, NAMESPACE, pool=pool or ProcessPool(1), settings=settings or SETTINGS, codec=[Zstd()])
+    # A busy machine needs long to start a process, which is a part of the job's time.
+    worker.handler("t", process=True, result="1h", **{"ttr": "10m"} | options)(function)
     with Queue(server.url, NAMESPACE, settings=SETTINGS, codec=[Zstd()]) as queue:
         async with Space(server.url).serving(worker):
             yield worker, queue
@@ -110,7 +111,7 @@ async def test_it_can_do_what_a_def_handler_can(server: Server) -> None:
 
 
 async def test_middleware_is_around_it_in_the_worker(server: Server) -> None:
-    worker = Worker(server.url, NAMESPACE, pool=ProcessPool(1), settings=SETTINGS)
+    worker = Worker(server.url, NAMESPACE, settings=SETTINGS)
     worker.handler("t", process=True, retry="none")(handlers.fail)
     seen = Seen()
 
@@ -172,7 +173,7 @@ async def test_a_batch_returns_a_result_for_each_job(server: Server) -> None:
 
 
 async def test_a_crash_takes_no_other_job_along_and_a_ttr_ends_the_process(server: Server, tmp_path: Path) -> None:
-    async with serving(server, handlers.wait, retry="none") as (_, queue):
+    async with serving(server, handlers.wait, pool=ProcessPool(2), retry="none") as (_, queue):
         first, second = fifo_in(tmp_path, "first"), fifo_in(tmp_path, "second")
         queue.enqueue("t", str(first), id="first")
         queue.enqueue("t", str(second), id="second", ttr="1s")
@@ -191,9 +192,8 @@ async def test_a_crash_takes_no_other_job_along_and_a_ttr_ends_the_process(serve
 async def test_a_child_of_a_handler_holds_no_process_up(server: Server, tmp_path: Path) -> None:
     """It has inherited the pipe to the worker, and keeps it open when the handler's process is killed."""
     fifo, of_child = fifo_in(tmp_path), fifo_in(tmp_path, "fifo.child")
-    async with serving(server, handlers.leave_a_child, pool=ProcessPool(1), retry="none") as (_, queue):
-        queue.enqueue("t", str(fifo), id="a", ttr="1s")
-        await in_thread(pid_of, fifo)
+    async with serving(server, handlers.leave_a_child, retry="none") as (_, queue):
+        queue.enqueue("t", str(fifo), id="a")
         assert "TTR 1s passed" in await error_of(queue, "a")
         queue.enqueue("t", "none", id="b")
         assert await result_of(queue, "b")
@@ -213,7 +213,7 @@ async def test_a_process_that_has_not_answered_gets_no_other_call(
         raise RuntimeError("what the handler reported could not be noted")
 
     monkeypatch.setattr(ProcessCall, "_answer", fail_once)
-    async with serving(server, handlers.wait, pool=ProcessPool(1), retry="none") as (_, queue):
+    async with serving(server, handlers.wait, retry="none") as (_, queue):
         queue.enqueue("t", str(first), id="first")
         queue.enqueue("t", str(second), id="second")
         pid = await in_thread(pid_of, second)
@@ -224,7 +224,7 @@ async def test_a_process_that_has_not_answered_gets_no_other_call(
 
 
 async def test_an_abort_is_seen_inside_and_ends_what_ignores_it(server: Server, tmp_path: Path) -> None:
-    async with serving(server, handlers.wait_for_abort) as (_, queue):
+    async with serving(server, handlers.wait_for_abort, pool=ProcessPool(2)) as (_, queue):
         sees, ignores = fifo_in(tmp_path, "sees"), fifo_in(tmp_path, "ignores")
         for fifo in (sees, ignores):
             queue.enqueue("t", str(fifo), id=fifo.name)
@@ -282,7 +282,7 @@ async def test_a_batch_is_one_call(server: Server) -> None:
 
 async def test_the_grace_period_ends_what_goes_on(server: Server, tmp_path: Path) -> None:
     fifo = fifo_in(tmp_path)
-    async with serving(server, handlers.wait) as (_, queue):
+    async with serving(server, handlers.wait, pool=ProcessPool(2)) as (_, queue):
         queue.enqueue("t", str(fifo), id="a")
         pid = await in_thread(pid_of, fifo)
     assert is_gone(pid)
@@ -293,7 +293,7 @@ async def test_the_grace_period_ends_what_goes_on(server: Server, tmp_path: Path
 
 
 async def test_a_process_that_is_killed_while_idle_costs_no_attempt(server: Server) -> None:
-    async with serving(server, handlers.leave_a_child, pool=ProcessPool(1), retry="none") as (_, queue):
+    async with serving(server, handlers.leave_a_child, retry="none") as (_, queue):
         queue.enqueue("t", "none", id="a")
         pid = await result_of(queue, "a")
         os.kill(pid, signal.SIGKILL)
@@ -312,7 +312,7 @@ async def test_an_abort_does_not_wait_for_a_process_that_reads_nothing(
         sending.set()
         send(child, kind, data)
 
-    worker = Worker(server.url, NAMESPACE, pool=ProcessPool(1), settings=SETTINGS)
+    worker = Worker(server.url, NAMESPACE, settings=SETTINGS)
     worker.handler("t", process=True, result="1h")(handlers.leave_a_child)
     worker.handler("beside")(recorder(seen))
     with Queue(server.url, NAMESPACE, settings=SETTINGS) as queue:
@@ -363,7 +363,7 @@ async def test_the_event_loop_goes_on_while_processes_end(server: Server, monkey
         return end(child, *args)
 
     monkeypatch.setattr(Child, "end", end_with_loop)
-    async with serving(server, handlers.fail, pool=ProcessPool(1)):
+    async with serving(server, handlers.fail):
         pass
     assert found == [True]
 
@@ -425,7 +425,7 @@ import sys
 from streamdq import ProcessPool, Worker
 from tests.redis.process_handlers import fork_in_worker, leave_a_thread, wait
 
-worker = Worker(sys.argv[1], "test", pool=ProcessPool(1))
+worker = Worker(sys.argv[1], "test")
 worker.handler("t", process=True)(wait)
 worker.handler("threads", process=True)(leave_a_thread)
 worker.handler("forks")(fork_in_worker)

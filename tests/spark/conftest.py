@@ -15,7 +15,6 @@ from streamdq.cli import app as cli
 from tests.spark.classes import ClassArchive
 from tests.spark.shared import GIVEN_UP_S, SharedSpark
 
-FOLDER = Path(__file__).parent
 Command = Callable[..., tuple[int, str, str]]
 """Runs a command in the session that all share: its exit code, what it prints, and what it says on stderr."""
 
@@ -77,7 +76,7 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, ob
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if FOLDER in item.path.parents and not item.get_closest_marker("timeout"):
+        if item.nodeid.startswith("tests/spark/") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(GIVEN_UP_S + 60))
 
 
