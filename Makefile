@@ -9,7 +9,7 @@ STAMP := $(VENV)/.dev
 DEMO_EXTRAS := embedded,uvloop
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-part flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom clean
+.PHONY: api help demo test test-all test-part flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -103,6 +103,9 @@ picture: $(STAMP) ## take the documentation's pictures anew; needs chromium
 	@$(BIN)/python docs/images/web_page.py
 	@$(BIN)/python docs/images/report.py
 	@$(BIN)/python docs/images/diagrams.py
+
+api: $(STAMP) ## write the public names anew (tests/api/public.txt), which tests compare, and print what changes
+	@$(BIN)/python -m tests.api
 
 constraints: $(STAMP) ## write constraints.txt anew: the newest release of everything that is installed
 	@UV_SYSTEM_CERTS=true $(BIN)/uv pip compile --quiet --upgrade --universal --no-header --no-annotate --all-extras \
