@@ -9,7 +9,7 @@ STAMP := $(VENV)/.dev
 DEMO_EXTRAS := embedded,uvloop
 
 .DEFAULT_GOAL := help
-.PHONY: api help demo test test-all test-part flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom clean
+.PHONY: api help demo test test-all test-part test-versions flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -31,6 +31,9 @@ test-all: $(STAMP) ## run all tests: other versions of Redis and databases, matr
 
 test-part: $(STAMP) ## run a part of what only test-all runs; TURN=7
 	@$(PYTEST) -m "thorough and not chaos" --turn $(or $(TURN),0)
+
+test-versions: $(STAMP) ## run the core's tests on each Python, server and release there is, and print a table; ONLY="python 3.13"
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.packaging.versions $(if $(ONLY),--only "$(ONLY)")
 
 flaky: $(STAMP) ## run the tests again and again, every other time on a busy machine; RUNS=20
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.flaky --runs $(or $(RUNS),20) -- $(BIN)/pytest -n 4 --dist loadfile -q $(FIRST_STAGE)
