@@ -108,7 +108,7 @@ picture: $(STAMP) ## take the documentation's pictures anew; needs chromium
 	@$(BIN)/python docs/images/diagrams.py
 
 api: $(STAMP) ## write the public names anew (tests/api/public.txt), which tests compare, and print what changes
-	@$(BIN)/python -m tests.api
+	@$(BIN)/python -m tests.api $(if $(COVERED),--covered)
 
 constraints: $(STAMP) ## write constraints.txt anew: the newest release of everything that is installed
 	@UV_SYSTEM_CERTS=true $(BIN)/uv pip compile --quiet --upgrade --universal --no-header --no-annotate --all-extras \

@@ -7,7 +7,7 @@ import enum
 import importlib
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, get_args
 
 import typer
 from pydantic import BaseModel
@@ -51,8 +51,8 @@ def _parameter(parameter: Any) -> str:
     else:
         names = "/".join((*parameter.opts, *parameter.secondary_opts))
     annotation = parameter.type_descriptor.annotation
-    is_enum = isinstance(annotation, enum.EnumType)
-    kind = "|".join(map(str, annotation)) if is_enum else getattr(annotation, "__name__", str(annotation))
+    choices = tuple(annotation) if isinstance(annotation, enum.EnumType) else get_args(annotation)
+    kind = "|".join(str(getattr(one, "__name__", one)) for one in choices or (annotation,))
     default = parameter.default
     notes = [
         "" if getattr(parameter, "is_flag", False) else kind,

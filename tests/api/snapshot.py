@@ -18,7 +18,7 @@ from tests.docs.reader import ROOT
 FILE = Path(__file__).parent / "public.txt"
 CHANGED_WITHOUT_WORDS = """
 public.txt was not written, because CHANGELOG.md, [Unreleased], does not mention the change. Write there what users will
-notice, then run `make api` again."""
+notice, then run `make api` again. If a line that is there covers the change, run `make api COVERED=1`."""
 _HEAD = "# Public names. `make api` writes this file. Changelog: "
 
 

@@ -45,6 +45,10 @@ def test_a_change_is_written_when_the_changelog_has_one(elsewhere: Path, capsys:
     assert (elsewhere / "public.txt").read_text() == before
     assert "[Unreleased]" in capsys.readouterr().err
 
+    assert command.main("--covered") == 0
+    (elsewhere / "public.txt").write_text(before)
+    capsys.readouterr()
+
     changelog = elsewhere / "CHANGELOG.md"
     changelog.write_text(changelog.read_text().replace("## [Unreleased]\n", "## [Unreleased]\n\n- three\n", 1))
     assert command.main() == 0
