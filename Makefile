@@ -9,7 +9,7 @@ STAMP := $(VENV)/.dev
 DEMO_EXTRAS := embedded,uvloop
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-part flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom sizes clean
+.PHONY: api help demo test test-all test-part test-versions flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom sizes clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -31,6 +31,9 @@ test-all: $(STAMP) ## run all tests: other versions of Redis and databases, matr
 
 test-part: $(STAMP) ## run a part of what only test-all runs; TURN=7
 	@$(PYTEST) -m "thorough and not chaos" --turn $(or $(TURN),0)
+
+test-versions: $(STAMP) ## run the core's tests on each Python, server and release there is, and print a table; ONLY="python 3.13"
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.packaging.versions $(if $(ONLY),--only "$(ONLY)")
 
 flaky: $(STAMP) ## run the tests again and again, every other time on a busy machine; RUNS=20
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.flaky --runs $(or $(RUNS),20) -- $(BIN)/pytest -n 4 --dist loadfile -q $(FIRST_STAGE)
@@ -103,6 +106,9 @@ picture: $(STAMP) ## take the documentation's pictures anew; needs chromium
 	@$(BIN)/python docs/images/web_page.py
 	@$(BIN)/python docs/images/report.py
 	@$(BIN)/python docs/images/diagrams.py
+
+api: $(STAMP) ## write the public names anew (tests/api/public.txt), which tests compare, and print what changes
+	@$(BIN)/python -m tests.api $(if $(COVERED),--covered)
 
 constraints: $(STAMP) ## write constraints.txt anew: the newest release of everything that is installed
 	@UV_SYSTEM_CERTS=true $(BIN)/uv pip compile --quiet --upgrade --universal --no-header --no-annotate --all-extras \

@@ -208,6 +208,19 @@ class HttpSettings(FromEnvironment):
     trusted_proxies: str = Field(
         default="", description="Addresses and networks, with commas, whose X-Forwarded-For and -Proto are believed."
     )
+    sso_proxies: str = Field(
+        default="", description="Addresses and networks, with commas, of the proxy that signs in users of the page."
+    )
+    sso_user_header: str = Field(
+        default="X-Forwarded-User", min_length=1, description="The header in which that proxy names the user."
+    )
+    sso_groups_header: str = Field(
+        default="X-Forwarded-Groups", min_length=1, description="The one with the user's groups, separated by commas."
+    )
+    sso_roles: str = Field(
+        default="", description="Lines of GROUP ROLES as for tokens; the first that fits counts; * is everyone."
+    )
+    sso_sign_out: str = Field(default="", description="The path that signs out of the proxy, for a link on the page.")
     ssl_keyfile_password: str = Field(default="", description="What the key of --ssl-keyfile is encrypted with.")
 
     prometheus_url: str = Field(
@@ -222,7 +235,7 @@ class HttpSettings(FromEnvironment):
             raise ValueError("begins neither with http:// nor with https://")
         return url
 
-    @field_validator("trusted_proxies")
+    @field_validator("trusted_proxies", "sso_proxies")
     @classmethod
     def _networks(cls, text: str) -> str:
         for part in filter(None, map(str.strip, text.split(","))):

@@ -75,14 +75,18 @@ def serve(
         from ..http import serve as run
         from ..http.auth import LOOPBACK_NAMES, Tokens, check_bind
         from ..http.limits import fitted
+        from ..http.proxy_users import ProxyUsers
 
         settings = fitted(HttpSettings())
         tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
+        user_of = ProxyUsers.of(settings)
+        if user_of is not None and not tokens.required:
+            tokens = Tokens(required=True)
         check_bind(host, tokens)  # without tokens, nobody else can reach it
         hosts = None if tokens.required else (*LOOPBACK_NAMES, host)
         made = create_app(
             context.obj.url, context.obj.namespace, http=settings, tokens=tokens, authentication="mine",
-            allowed_hosts=hosts, audit_log=audit_log,
+            allowed_hosts=hosts, audit_log=audit_log, user_of=user_of,
         )  # fmt: skip
         tls = {
             "ssl_certfile": ssl_certfile, "ssl_keyfile": ssl_keyfile, "ssl_ca_certs": ssl_ca_certs,

@@ -9,11 +9,14 @@ from ..errors import InvalidInput
 
 if TYPE_CHECKING:
     from .app import create_app
-    from .auth import Tokens
+    from .auth import Role, Tokens
+    from .pages.signed_in import SignedInUser
     from .server import serve
 
-__all__ = ["Tokens", "create_app", "serve"]
-_WHERE = {"Tokens": "auth", "create_app": "app", "serve": "server"}
+__all__ = ["Role", "SignedInUser", "Tokens", "create_app", "serve"]
+_WHERE = {
+    "Role": "auth", "SignedInUser": "pages.signed_in", "Tokens": "auth", "create_app": "app", "serve": "server",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

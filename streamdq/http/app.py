@@ -31,6 +31,7 @@ from .pages import schedules as schedule_pages
 from .pages import topic_settings as settings_pages
 from .pages import workers as worker_pages
 from .pages.page_routes import on_missing
+from .pages.signed_in import UserOf
 
 _ABOUT = """Jobs that wait until they are due, for any language.
 
@@ -64,6 +65,7 @@ def create_app(
     authentication: Literal["tokens", "mine"] = "tokens",
     allowed_hosts: Collection[str] | None = None,
     audit_log: Path | None = None,
+    user_of: UserOf | None = None,
 ) -> FastAPI:
     """The API of one namespace as an ASGI app.
 
@@ -73,20 +75,26 @@ def create_app(
     pages whose host name points here. ``audit_log``: a file that gets a line for each request that may change
     something; else the logger ``streamdq.audit`` alone.
 
+    ``user_of``: a function that tells who uses the page, plain or async. It gets the request and returns a
+    SignedInUser, or None for a user without a session, who may sign in with a token. The API takes tokens alone.
+
     Mounted in another app it needs nothing more: ``app.mount("/queue", create_app())``. Frameworks don't pass a
     lifespan on to what is mounted, so enter ``app.router.lifespan_context(app)`` in your own to close its connections.
     Nor do they apply their dependencies to it: authenticate in a middleware, or around the app that you mount.
 
     Raises:
-        InvalidInput: there are no tokens, and ``authentication`` is not "mine"; or another argument can't be used.
+        InvalidInput: there are neither tokens nor ``user_of``, and ``authentication`` is not "mine"; or another
+            argument can't be used.
     """
     http = http or HttpSettings()
     if tokens is None:
         tokens = Tokens.parse(http.tokens, "STREAMDQ_HTTP_TOKENS")
+    if user_of is not None and not tokens.required:
+        tokens = Tokens(required=True)
     _check_authentication(authentication, tokens)
     names = None if allowed_hosts is None else frozenset(allowed_hosts)
     served = _namespace_of(queue, namespace, settings)
-    backend = Backend(url, served, settings, http, tokens, names, queue, audit=AuditLog(audit_log))
+    backend = Backend(url, served, settings, http, tokens, names, queue, user_of, audit=AuditLog(audit_log))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -112,7 +112,7 @@ class Tokens:
             if name in known:
                 raise InvalidInput(f"{source}: line {number}: there is a token {name!r} already")
             at = f"{source}: line {number}"
-            limits = _limits_in(found["limits"], at)
+            limits = limits_in(found["limits"], at)
             known[name] = _Known(found["hash"], Identity(name, roles_in(found["roles"], at), **limits))
         return cls(known.values(), required=bool(text.strip()))
 
@@ -151,7 +151,7 @@ class Tokens:
         return found
 
 
-def _limits_in(text: str, source: str) -> dict[str, Any]:
+def limits_in(text: str, source: str) -> dict[str, Any]:
     """The fields between roles and hash.
 
     Raises:

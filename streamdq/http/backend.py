@@ -34,6 +34,7 @@ from .topic_cache import TopicCache, Watch
 from .write_probe import WriteProbe
 
 if TYPE_CHECKING:
+    from .pages.signed_in import UserOf
     from .prometheus import Prometheus
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class Backend:
     tokens: Tokens
     hosts: frozenset[str] | None = None
     given: AsyncQueue | None = None
+    user_of: UserOf | None = None  # who uses the page, if somebody else signs users in
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     ticked: float | None = None  # None: there is no heartbeat, as there is no lifespan
     taking: set[asyncio.Task[Any]] = field(default_factory=set)

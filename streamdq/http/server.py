@@ -23,6 +23,7 @@ from ..process.logs import log
 from .auth import Tokens, check_bind
 from .limits import ConnectionLimiter, no_room
 from .problems import problem
+from .proxy_users import KnowsPeer
 from .refusals import Refusals, unmapped
 from .request_body import LINGER_S
 
@@ -200,7 +201,8 @@ class Server(uvicorn.Server):
         """Raises the error if the queue can't be opened; uvicorn would only log it, with a traceback."""
         await self._app.state.streamdq.queue()
         await super().startup(sockets)
-        tell_if_none(self._app.state.streamdq.tokens)
+        if self._app.state.streamdq.user_of is None:
+            tell_if_none(self._app.state.streamdq.tokens)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # one that came while the server began
         if self.started and sockets:
@@ -301,4 +303,5 @@ def serve(
                 "--ssl-certfile is no certificate, or --ssl-keyfile not its key, or "
                 f"$STREAMDQ_HTTP_SSL_KEYFILE_PASSWORD not the key's password: {error}"
             ) from None
+        config.loaded_app = KnowsPeer(config.loaded_app)  # around what reads X-Forwarded-For
         Server(config, app, tokens_file).run(sockets=[opened])

@@ -515,7 +515,7 @@ def test_url_and_namespace_come_from_the_environment(
     [
         "enqueue", "get", "cancel", "abort", "reschedule", "stats", "upcoming", "scale", "dead list", "dead kick",
         "dead purge", "topic keys", "topic pause", "topic resume", "topic configure", "topic delete", "jobs", "history",
-        "audit", "doctor", "worker", "mover", "demo", "serve", "token", "dump", "compact", "forget-dump",
+        "audit", "doctor", "worker", "mover", "demo", "mcp", "serve", "token", "dump", "compact", "forget-dump",
         "simulate-history",
     ],
 )  # fmt: skip

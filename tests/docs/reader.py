@@ -24,9 +24,9 @@ from tests.servers import free_port
 from tests.waiting import HANG_S, until
 
 ROOT = Path(__file__).parents[2]
-PORTS = ("8000", "8080", "9101", "9422")
+PORTS = ("8000", "8080", "8081", "9101", "9422")
 """Those that pages name. A reader here takes others, as these may be taken."""
-DEFAULT_PORT = {"streamdq serve": "8080", "streamdq exporter": "9422"}
+DEFAULT_PORT = {"streamdq serve": "8080", "streamdq mcp": "8081", "streamdq exporter": "9422"}
 
 NOT_RUN = {
     "pip install ": "tests have no package index; tests/docs/test_pages.py checks the extras that are named",
@@ -64,7 +64,7 @@ _FILE = re.compile(r"# ([\w./-]+\.(?:py|toml|conf|service|yml))\n")
 _SHELL = re.compile(r"[|<>`()*]|\$[\w({]")
 _PAUSE = re.compile(r"sleep (\d+)")
 _GOES_ON = re.compile(
-    r"streamdq (?:serve|callback|exporter|worker|outbox relay)\b(?!.*--burst)|streamdq .*--(?:follow|watch)\b"
+    r"streamdq (?:serve|callback|exporter|mcp|worker|outbox relay)\b(?!.*--burst)|streamdq .*--(?:follow|watch)\b"
 )
 
 

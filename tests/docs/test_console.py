@@ -190,6 +190,7 @@ SHOWN = {
     "http": Shown(),
     "managed": Shown(),
     "operations-page": Shown(),
+    "mcp": Shown(),
     "security": Shown(),
     "serve": Shown(),
     "kubernetes": Shown(shop),

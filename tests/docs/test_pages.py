@@ -55,6 +55,7 @@ PRINTED = {
     "personal-data": ["1 True"],
     "pipelines": [],
     "reliability": [],
+    "sso": [],
     "schedules": ["acme 0 9 * * 1-5 active ["],
     "uniqueness": ["enqueued\ninvoice-42 is already there"],
 }
@@ -62,6 +63,7 @@ PRINTED = {
 
 BEFORE = {
     "archive": 'from streamdq import Queue as _Queue\n_Queue().configure("order.close", groups=["default"])\n',
+    "sso": 'import os\nos.environ["SESSION_SECRET"] = "unused"\n',
     "reliability": 'from streamdq import Queue\nqueue = Queue("memory://")\n',
 }
 """What a page takes for granted."""

@@ -7,14 +7,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from importlib import import_module
-from typing import Any
 
 import pytest
 
 from docs.generate.parts import PARTS, prose
+from tests.api.python_names import listed, resolved
 from tests.docs.prose import RULES, Page, Rules, words
-from tests.docs.reader import ROOT
 
 SENTENCE_WORDS = 30
 ANALYTICS = ("analyze", "capacity", "live", "sql", "what-if")
@@ -24,9 +22,8 @@ ANALYTICS = ("analyze", "capacity", "live", "sql", "what-if")
 def texts() -> Iterator[tuple[str, str]]:
     for name, part in PARTS.items():
         yield name, _cells(_without(part(), ANALYTICS))
-    listed = re.findall(r"^::: (\S+)", (ROOT / "docs/reference/python.md").read_text(), re.MULTILINE)
-    for path in listed:
-        found = _resolved(path)
+    for path in listed():
+        found = resolved(path)
         yield path, prose(inspect.getdoc(found))
         if inspect.isclass(found):
             for name in vars(found):
@@ -43,20 +40,6 @@ def _cells(text: str) -> str:
     """Each cell of a table is a paragraph, and so is each of several titles in it."""
     row = re.compile(r"^\|(.*)\|$", re.MULTILINE)
     return row.sub(lambda found: "\n\n".join(re.split(r" \| |; ", found[1])) + "\n", text)
-
-
-def _resolved(path: str) -> Any:
-    module, names = path, list[str]()
-    while True:
-        try:
-            found = import_module(module)
-            break
-        except ModuleNotFoundError:
-            module, _, name = module.rpartition(".")
-            names.insert(0, name)
-    for name in names:
-        found = getattr(found, name)
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,13 @@ from django.http import HttpRequest, HttpResponse
 from ...forks import ModuleLock
 from ...http.app import create_app
 from ...http.auth import Role, Tokens
+from ...http.in_process import Answer
+from ...http.in_process import answer as answer_of
 from ...http.pages.signed_in import KEY, SignedInUser
 
 _NOT_PASSED_ON = {"authorization", "connection", "content-length", "cookie", "host", "transfer-encoding"}
 _NOT_PASSED_BACK = {"connection", "content-length", "set-cookie"}
 _ROLES = {"streamdq.view_queue": Role.VIEWER, "streamdq.produce": Role.PRODUCER, "streamdq.administer": Role.ADMIN}
-
-
-Answer = tuple[int, list[tuple[str, str]], bytes]
-"""Status, headers and body."""
 
 
 class Pages:
@@ -35,29 +33,7 @@ class Pages:
         threading.Thread(target=self._loop.run_forever, name="streamdq-pages", daemon=True).start()
 
     def ask(self, scope: dict[str, Any], body: bytes) -> Answer:
-        return asyncio.run_coroutine_threadsafe(self._answer(scope, body), self._loop).result()
-
-    async def _answer(self, scope: dict[str, Any], body: bytes) -> Answer:
-        status = 500
-        headers: list[tuple[str, str]] = []
-        parts: list[bytes] = []
-        asked: list[dict[str, Any]] = [{"type": "http.request", "body": body}]
-
-        async def receive() -> dict[str, Any]:
-            if not asked:  # it stays until it is answered: who hears that it has gone answers no more
-                await asyncio.Event().wait()
-            return asked.pop()
-
-        async def send(message: Any) -> None:
-            nonlocal status, headers
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]]
-            else:
-                parts.append(message.get("body", b""))
-
-        await self._app(scope, receive, send)
-        return status, headers, b"".join(parts)
+        return asyncio.run_coroutine_threadsafe(answer_of(self._app, scope, body), self._loop).result()
 
 
 _pages: dict[tuple[int, str | None, str | None], Pages] = {}

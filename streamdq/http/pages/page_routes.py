@@ -19,7 +19,7 @@ from ..backend import Backend
 from ..problems import KINDS, RETRY_AFTER_S, ProblemError, kind_of, on_http
 from . import sessions
 from .render import HEADERS, base_of, page
-from .signed_in import signed_in_user
+from .signed_in import look_up, signed_in_user
 
 FORM = "application/x-www-form-urlencoded"
 COOKIE = "streamdq_session"
@@ -54,6 +54,7 @@ class PageRoute(Route):
     async def let_in(self, request: Request, needs: Needs) -> None:
         if request.method == "POST" and not _is_own(request):
             raise ProblemError("forbidden", "a form of another site is refused")
+        await look_up(request, backend_of(request).user_of)
         await super().let_in(request, needs)
 
     def refused(self, request: Request, error: ProblemError) -> ProblemError:
