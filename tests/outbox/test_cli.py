@@ -83,7 +83,7 @@ def test_stats(shop: Shop, queue: Queue, server: Server, capsys: pytest.CaptureF
     nothing = {"rows": 0, "oldest_ms": None}
     found = json.loads(out)
     assert (code, found["relay"], found["refused"]) == (0, None, [])
-    assert found["states"] == dict.fromkeys(("waiting", "kept", "relayed", "refused"), nothing)
+    assert found["states"] == dict.fromkeys(("waiting", "relaying", "kept", "relayed", "refused"), nothing)
     queue.enqueue(TOPIC, 1, id="taken", delay="1h")
     shop.order("a", "taken", delay="1h")
     assert run(capsys, "--url", server.url, "outbox", "relay", "--from", shop.url, "--burst", "--keep")[0] == 0
@@ -91,7 +91,7 @@ def test_stats(shop: Shop, queue: Queue, server: Server, capsys: pytest.CaptureF
     shop.sql("UPDATE streamdq_outbox SET made_ms = made_ms - 3600000 WHERE id = 'b'")
     found = json.loads(run(capsys, *words, "--json")[1])
     assert {state: each["rows"] for state, each in found["states"].items()} == {
-        "waiting": 2, "kept": 1, "relayed": 0, "refused": 1,
+        "waiting": 2, "relaying": 0, "kept": 1, "relayed": 0, "refused": 1,
     }  # fmt: skip
     assert 3_600_000 <= found["states"]["waiting"]["oldest_ms"] < 7_000_000
     assert found["refused"] == [

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy
 
 from streamdq import Queue, outbox
+from streamdq.outbox.batch import RowState
 from streamdq.outbox.relay import Relay
-from streamdq.outbox.rows import RowState
 from streamdq.outbox.tables import ROWS, SCHEMA_VERSION
 from tests.outbox.orders import TOPIC, Shop, driver_url, finish
 from tests.postgres import Postgres
