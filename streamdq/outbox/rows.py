@@ -93,7 +93,7 @@ class Rows:
         self._db.close()
 
     def learn_horizon(self) -> None:
-        """Reads again what it is. Whoever changes it takes the lease from the active relay."""
+        """Reads it again. A process that changes it takes the lease from the active relay."""
         self.outbox, self.horizon_ms = self._known()
 
     def _known(self) -> tuple[str, int | None]:

@@ -283,7 +283,7 @@ def test_changed_before_the_relay_marks_it(shop: Shop, relay: Relay, queue: Queu
 def test_changed_after_the_relay_has_marked_it(
     shop: Shop, relay: Relay, queue: Queue, change: Any, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told, whatever the relay has done since; once the relay is through, the job is in Redis."""
+    """It is refused, whatever the relay has done since; once the relay is through, the job is in Redis."""
     shop.order("a", delay="9d")
     passes(shop, 8 * DAY_MS + 1)
     tried: list[str] = []
@@ -386,7 +386,7 @@ def test_two_relays_and_a_row_that_one_has_marked(shop: Shop, relay: Relay, queu
 
 
 def test_from_far_to_near_and_back_under_a_running_relay(shop: Shop, queue: Queue) -> None:
-    """Each time, either the change is told that the row is gone, or the row is where the change has put it."""
+    """Each time, either the change is refused or finds no row, or the row is where the change has put it."""
     ids = [f"o{number}" for number in range(40)]
     shop.order(*ids, delay="9d")
     stop, back = threading.Event(), set[str]()
