@@ -213,8 +213,7 @@ MOVE_BATCH = BatchHistogram(
 )
 OUTBOX_WAIT = BatchHistogram(
     "streamdq_outbox_wait_seconds",
-    "From a row of a database's outbox, or since it is within the horizon, until its job is in Redis, by the database's "
-    "clock.",
+    "From a row of an outbox, or since it is within the horizon, until its job is in Redis, by the database's clock.",
     _NAMESPACE,
     buckets=_SECONDS,
 )

@@ -62,6 +62,30 @@ def test_the_statements_for_a_migration(shop: Shop, queue: Queue, capsys: pytest
     assert finish(queue) == ["a"]
 
 
+def test_a_horizon(shop: Shop, queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    """Set twice: by printed statements, one after the other as in a migration, and by the command."""
+    code, out, _ = run(capsys, "outbox", "create", "--sql", "--horizon", "2d", "--from", shop.url)
+    assert code == 0
+    with shop.sale() as db:
+        for statement in out.split(";\n"):
+            if statement.strip():
+                db.exec_driver_sql(statement)
+    shop.order("near", delay="30h")
+    shop.order("far", delay="9d")
+    assert run(capsys, "--url", queue._url or "", "outbox", "relay", "--from", shop.url, "--burst")[1] == "1 relayed\n"
+    for _ in range(2):
+        code, _, _ = run(capsys, "outbox", "create", "--horizon", "1d", "--from", shop.url)
+        assert code == 0
+    code, out, _ = run(capsys, "outbox", "stats", "--from", shop.url, "--json")
+    found = json.loads(out)
+    assert (found["horizon_ms"], found["later"], found["states"]["waiting"]["rows"]) == (86_400_000, 1, 0)
+    out = run(capsys, "outbox", "stats", "--from", shop.url)[1]
+    assert "later" in out
+    assert "rows wait until 1d before they are due" in out
+    code, _, err = run(capsys, "outbox", "create", "--horizon", "1s", "--from", shop.url)
+    assert (code, "write at least 1m" in err) == (2, True)
+
+
 def test_relay_and_reconcile(shop: Shop, queue: Queue, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     queue.enqueue(TOPIC, 1, id="taken", delay="1h")
     shop.order("a", "b", "taken")

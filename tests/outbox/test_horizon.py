@@ -7,17 +7,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from streamdq import Queue, outbox
 from streamdq.errors import InvalidInput, OutboxMissing, OutboxRelaying, OutboxUnavailable
 from streamdq.outbox import rows
 from streamdq.outbox.batch import RowState
+from streamdq.outbox.collector import OutboxCollector
 from streamdq.outbox.figures import CountedRows
 from streamdq.outbox.redis_side import FencedOff
 from streamdq.outbox.relay import Relay, Totals
 from streamdq.outbox.rows import LeaseLost
 from tests.outbox.orders import TOPIC, Shop, finish, receipts
+from tests.outbox.test_enqueue import async_url
 from tests.servers import Server
 from tests.waiting import HANG_S, until
 
@@ -453,6 +456,45 @@ def test_redis_goes_away_after_rows_were_marked(shop: Shop, relay: Relay, queue:
     assert in_redis(queue) == {"a"}
 
 
+@pytest.mark.parametrize("handle", ["session", "connection"])
+async def test_async(shop: Shop, handle: str) -> None:
+    pytest.importorskip({"sqlite": "aiosqlite", "mysql": "asyncmy"}.get(shop.engine.dialect.name, "psycopg"))
+    shop.order("a", "b", delay="9d")
+    engine = create_async_engine(async_url(shop.url))
+    async with AsyncSession(engine) if handle == "session" else engine.connect() as db:
+        assert await outbox.reschedule(db, TOPIC, "a", delay="20d")
+        job = await outbox.get(db, TOPIC, "a")
+        assert job is not None
+        assert job.due_ms - job.created_ms == 20 * DAY_MS
+        assert await outbox.cancel(db, TOPIC, "b")
+        await db.commit()
+    await engine.dispose()
+    assert [id for (id,) in shop.sql("SELECT id FROM streamdq_outbox")] == ["a"]
+
+
+def test_it_is_woken_by_a_row_that_is_moved_near(shop: Shop, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that it would look after a day."""
+    shop.order("a", delay="9d")
+    stop = threading.Event()
+    with Relay(shop.url, queue) as relay:
+        thread = threading.Thread(target=relay.run, args=(stop.is_set,))
+        thread.start()
+        shop.order("first")
+        until(lambda: shop.states() == {"waiting": 1}, "it is active")
+        monkeypatch.setattr("streamdq.outbox.relay._LOOK_S", 86_400.0)
+        shop.order("wake")  # the wait that had begun
+        until(lambda: shop.states() == {"waiting": 1}, "it waits for a day")
+        try:
+            with shop.sale() as db:
+                assert outbox.reschedule(db, TOPIC, "a", delay="1h")
+            until(lambda: queue.get(TOPIC, "a") is not None, "it is in Redis")
+        finally:
+            monkeypatch.undo()
+            stop.set()
+            shop.order("last")
+            thread.join(HANG_S)
+
+
 # -- figures
 
 
@@ -475,6 +517,25 @@ def test_figures(shop: Shop, queue: Queue) -> None:
         finally:
             counted.close()
         relay.run(burst=True)
+
+
+def test_gauges(shop: Shop) -> None:
+    """The rows for later are counted rarely if there are many of them."""
+    shop.order("near", delay="1h")
+    shop.order("far", delay="9d")
+    collector = OutboxCollector(shop.url, "streamdq")
+
+    def values() -> dict[str, float]:
+        return {family.name: family.samples[0].value for family in collector.collect()}
+
+    found = values()
+    assert (found["streamdq_outbox_waiting_rows"], found["streamdq_outbox_later_rows"]) == (1, 1)
+    collector._later_at = float("inf")
+    shop.order("further", delay="10d")
+    assert values()["streamdq_outbox_later_rows"] == 1
+    collector._later_at = 0.0
+    assert values()["streamdq_outbox_later_rows"] == 2
+    collector.close()
 
 
 @pytest.mark.usefixtures("shop")
