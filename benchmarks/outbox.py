@@ -55,9 +55,10 @@ def fill_later(engine: Engine, count: int) -> float:
             "delay_ms": 30 * _DAY_MS + (new * 7_919_003) % (300 * _DAY_MS),
         }
         some = select(*(copied.get(name, ROWS.c[name]) for name in names)).where(*waiting)
-        added = insert(ROWS).from_select(names, some.limit(min(there, count - there, 200_000)))
+        size = min(there, count - there, 200_000)
         with engine.begin() as db:
-            there += db.execute(added).rowcount
+            db.execute(insert(ROWS).from_select(names, some.limit(size)))
+        there += size
     with engine.begin() as db:
         if db.dialect.name != "mysql":
             db.execute(text("ANALYZE"))

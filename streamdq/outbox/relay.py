@@ -232,8 +232,8 @@ class Relay:
         known = self._redis.known()  # before the rows: a topic that was changed since may have been another relay's
         assert self._epoch is not None
         batch = self._rows.waiting(self._held, self._epoch)
-        if batch.is_empty and self._rows.claim(self._epoch, _LEASE_MS, self._held):
-            batch = self._rows.waiting(self._held, self._epoch)
+        if batch.is_empty:
+            batch = self._rows.claim(self._epoch, _LEASE_MS, self._held)
         if batch.is_empty:
             if self._cleared:
                 self._write_states()

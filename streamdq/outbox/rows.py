@@ -175,7 +175,7 @@ class Rows:
             for state, numbers in turned:
                 back = state is RowState.WAITING
                 over = self._overtaken(db, numbers) if back else set()
-                self._turn(db, state, set(numbers) - over)
+                self._turn(db, self._next_state if back else state, set(numbers) - over)
                 self._turn(db, RowState.RELAYED, over)
             for number, error in errors:
                 self._turn(db, RowState.REFUSED, [number], error)
@@ -202,7 +202,7 @@ class Rows:
         """Those of the rows whose id, and key, a later row has."""
         c, later = ROWS.c, ROWS.alias()
         same = (later.c.namespace == c.namespace, later.c.topic == c.topic, later.c.id == c.id)
-        known = later.c.state.in_((RowState.KEPT.value, RowState.WAITING.value, RowState.RELAYING.value))
+        known = later.c.state.in_((RowState.KEPT.value, self._next_state.value))
         asked = select(c.number, c.id, c.job_key, later.c.id, later.c.job_key)
         pairs = asked.join(later, and_(*same, later.c.number > c.number, known)).where(c.number.in_(numbers))
         # Compared once more, as MySQL does not tell "a" from "a ".
@@ -210,21 +210,31 @@ class Rows:
 
     # -- rows
 
-    def claim(self, epoch: int, lease_ms: int, without: Collection[str] = ()) -> bool:
-        """Marks rows that are due within the horizon, before any of them is sent to Redis: the first 500, except those
-        of the topics ``without`` and those that a transaction is about to change. Returns whether there were any.
-        ``outbox.cancel`` and ``reschedule`` leave marked rows alone.
+    @property
+    def _next_state(self) -> RowState:
+        """Of rows that are sent to Redis next. With a horizon, a row that waits has never been there."""
+        return RowState.WAITING if self.horizon_ms is None else RowState.RELAYING
+
+    def claim(self, epoch: int, lease_ms: int, without: Collection[str] = ()) -> Batch:
+        """Marks rows that are due within the horizon, before any of them is sent to Redis, and reads them: the first
+        500, except those of the topics ``without`` and those that a transaction is about to change. Without a horizon,
+        none. ``outbox.cancel`` and ``reschedule`` leave marked rows alone.
 
         Raises:
             LeaseLost
         """
-        if not self.is_due(without):
-            return False
+        if self.horizon_ms is None or (
+            self._db.is_sqlite and not self.is_due(without)
+        ):  # where it locks out all others
+            return self._batch([])
         with self._db.writing() as db:
-            self._renew(db, epoch, lease_ms)
             numbers = db.execute(self._due(without).limit(BATCH).with_for_update(skip_locked=True)).scalars().all()
+            if not numbers:
+                return self._batch([])
+            self._renew(db, epoch, lease_ms)
             self._turn(db, RowState.RELAYING, numbers)
-        return bool(numbers)
+            found = db.execute(self._first(without)).mappings().all()
+        return self._batch(found)
 
     def is_due(self, without: Collection[str] = ()) -> bool:
         """Whether rows are due within the horizon that nobody has marked. Without a horizon nobody marks rows."""
@@ -247,11 +257,15 @@ class Rows:
 
     def waiting(self, without: Collection[str] = (), epoch: int | None = None) -> Batch:
         """The first rows to be relayed that are committed, at most 500 and 4 MB, except those of the topics
-        ``without``: rows that wait or, with a horizon, that were claimed. None if another relay has a later ``epoch``.
+        ``without``: rows that wait or, with a horizon, that were marked. None if another relay has a later ``epoch``.
         """
+        query = self._first(without, epoch)
+        with self._db.reading() as db:
+            return self._batch(db.execute(query).mappings().all())
+
+    def _first(self, without: Collection[str], epoch: int | None = None) -> Select[Any]:
         c = ROWS.c
-        state = RowState.WAITING if self.horizon_ms is None else RowState.RELAYING
-        first = select(ROWS).where(c.namespace == self._namespace, c.state == state.value)
+        first = select(ROWS).where(c.namespace == self._namespace, c.state == self._next_state.value)
         if epoch is not None:
             first = first.where(exists().where(LEASES.c.namespace == self._namespace, LEASES.c.epoch == epoch))
         if without:
@@ -259,9 +273,9 @@ class Rows:
         page = first.order_by(c.number).limit(BATCH).subquery()
         size = func.length(page.c.body)
         summed = select(page, (func.sum(size).over(order_by=page.c.number) - size).label("before")).subquery()
-        query = select(summed, now_ms().label("now_ms")).where(summed.c.before < _MOST_BYTES).order_by(summed.c.number)
-        with self._db.reading() as db:
-            found = db.execute(query).mappings().all()
+        return select(summed, now_ms().label("now_ms")).where(summed.c.before < _MOST_BYTES).order_by(summed.c.number)
+
+    def _batch(self, found: Sequence[Any]) -> Batch:
         read_at, rows, unfit = time.monotonic(), list[Row](), list[Unfit]()
         for row in found:
             try:
