@@ -175,7 +175,7 @@ def _outbox() -> PanelRow:
         series_panel(Shown(signals.OUTBOX_ROWS), stacked=True),
         percentiles(signals.OUTBOX_WAIT),
         series_panel(Shown(signals.OUTBOX_OLDEST)),
-        series_panel([Shown(signals.OUTBOX_WAITING), Shown(signals.OUTBOX_REFUSED)]),
+        series_panel([Shown(signals.OUTBOX_WAITING), Shown(signals.OUTBOX_LATER), Shown(signals.OUTBOX_REFUSED)]),
     ]
 
 

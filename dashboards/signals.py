@@ -480,17 +480,24 @@ OUTBOX_OLDEST = Signal(
     "Oldest row that waits",
     "max @by (streamdq_outbox_oldest_waiting_seconds{@namespace})",
     "s",
-    "How long ago the oldest row was made that is not known to be in Redis yet. Milliseconds are normal; more than a "
-    "few seconds: no relay is active, or it can't reach Redis.",
+    "For how long the oldest row could have been in Redis, but is not known to be. Milliseconds are normal; more than "
+    "a few seconds: no relay is active, or it can't reach Redis.",
     "oldest",
 )
 OUTBOX_WAITING = Signal(
     "Rows left in the outbox",
     "max @by (streamdq_outbox_waiting_rows{@namespace})",
     "short",
-    "Waiting: not known to be in Redis yet. Refused: other jobs have their ids, or they are not valid; each needs a "
-    "decision, and `streamdq outbox refused` lists them.",
+    "Waiting: a relay has yet to put them into Redis. Later: due beyond the horizon, so they stay. Refused: other jobs "
+    "have their ids, or they are not valid; each needs a decision, and `streamdq outbox refused` lists them.",
     "waiting",
+)
+OUTBOX_LATER = Signal(
+    "Rows for later",
+    "max @by (streamdq_outbox_later_rows{@namespace})",
+    "short",
+    "Rows of the outbox that are due beyond its horizon. They stay in the database until then.",
+    "later",
 )
 OUTBOX_REFUSED = Signal(
     "Refused rows",
@@ -504,8 +511,8 @@ OUTBOX_WAIT = Signal(
     "From the outbox into Redis",
     "histogram_quantile(@quantile, sum by (le) (rate(streamdq_outbox_wait_seconds_bucket{@namespace}[@window])))",
     "s",
-    "How long after their enqueue rows of a database's outbox reached Redis: median, 95th and 99th percentile. The "
-    "time until their transaction was committed counts, too.",
+    "How long after their enqueue, or after they came within the horizon, rows of a database's outbox reached Redis: "
+    "median, 95th and 99th percentile. The time until their transaction was committed counts, too.",
 )
 
 # -- mover and Redis

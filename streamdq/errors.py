@@ -371,5 +371,9 @@ class OutboxMissing(OutboxError):
     exit_code = 2
 
 
+class OutboxRelaying(OutboxError):
+    """A relay is putting the row's job into Redis: nothing can be changed until it has. Try again in a moment."""
+
+
 class OutboxVersion(OutboxError):
     """This version of streamdq does not know the version of the outbox's tables. Nothing was read or written."""

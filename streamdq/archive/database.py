@@ -74,6 +74,7 @@ class Database:
             _make_private(self._url)
         self.engine = _open_engine(self._url, purpose)
         self.is_postgresql = self.engine.dialect.name == "postgresql"
+        self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.is_mysql = self._url.get_backend_name() in _MYSQL_NAMES
         self.dialect: Any = postgresql if self.is_postgresql else sqlite
 

@@ -30,9 +30,9 @@ from .common import Json, OptionalTopic, answer, commands, open_queue, run_until
 from .metrics import LOOPBACK, LogFormat, LogLevel, MetricsHost, MetricsPort, begin_logs, served
 
 if TYPE_CHECKING:
+    from ..outbox.figures import Figures
     from ..outbox.refused import Refused, RefusedRows
     from ..outbox.relay import Relay, Totals
-    from ..outbox.rows import Figures
 
 _REFUSED_SHOWN = 20
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
@@ -74,18 +74,26 @@ def create(
     sql: Annotated[
         bool, typer.Option("--sql", help="Print the statements instead, for a migration of your own.")
     ] = False,
+    horizon: Annotated[
+        str | None,
+        typer.Option(help="From now on, relays leave rows in the database until this long before they are due."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Create the outbox's tables.
+    """Create the outbox's tables, and set its horizon.
 
-    Creates what is missing, and changes nothing that is there. Redis is not needed.
-    """
+    \b
+    streamdq outbox create --from postgresql://user:password@host/shop --horizon 1d
+
+    Creates what is missing. With --horizon, it adds an index and sets how long before they are due jobs are put into
+    Redis; the outbox may be in use. Redis is not needed.
+    """  # noqa: D301 - typer reads the mark
     with _needs_sqlalchemy():
         from ..outbox import rows
     if sql:
-        terminal.say("\n".join(f"{statement};" for statement in rows.creation_at(source)))
+        terminal.say("\n".join(f"{statement};" for statement in rows.creation_at(source, horizon)))
         return
-    address = rows.create(source)
+    address = rows.create(source, horizon)
     answer(as_json, {"outbox": address}, f"there is an outbox at {address}")
 
 
@@ -151,27 +159,37 @@ def stats(context: typer.Context, source: From, as_json: Json = False) -> None:
     """Show how many rows wait, and which were refused.
 
     Counts the rows of the namespace by their state, says which relay is active, and lists the first 20 refused rows
-    (`streamdq outbox refused` lists more). Redis is not needed.
+    (`streamdq outbox refused` lists more). Rows that are due beyond the horizon are counted as later. Redis is not
+    needed.
     """
     with _rows_at(context, source) as rows:
-        figures, refused = rows.figures(), rows.refused(_REFUSED_SHOWN)
+        figures, later, refused = rows.figures(), rows.later(), rows.refused(_REFUSED_SHOWN)
         if as_json:
             states = {state.value: asdict(found) for state, found in figures.states.items()}
             listed = [asdict(row) for row in refused]
-            terminal.print_json({"outbox": rows.address, "relay": figures.relay, "states": states, "refused": listed})
+            terminal.print_json({
+                "outbox": rows.address, "relay": figures.relay, "horizon_ms": rows.horizon_ms, "states": states,
+                "later": later, "refused": listed,
+            })  # fmt: skip
         else:
-            terminal.console().print(_stats_view(figures, refused))
+            terminal.console().print(_stats_view(figures, later, rows.horizon_ms, refused))
 
 
 def _namespace_of(context: typer.Context) -> str:
     return check_namespace(Settings().namespace if context.obj.namespace is None else context.obj.namespace)
 
 
-def _stats_view(figures: Figures, refused: Sequence[Refused]) -> RenderableType:
+def _stats_view(figures: Figures, later: int, horizon_ms: int | None, refused: Sequence[Refused]) -> RenderableType:
     counts = terminal.table("state", "rows", "oldest", numbers=("rows", "oldest"))
+    if horizon_ms is not None:
+        counts.add_row("later", f"{later:,}", "")
     for state, found in figures.states.items():
+        if state == "relaying" and horizon_ms is None:  # no relay turns a row into that
+            continue
         counts.add_row(state.value, f"{found.rows:,}", "" if found.oldest_ms is None else _age(found.oldest_ms))
+    until = "" if horizon_ms is None else f"; rows wait until {show_ms(horizon_ms)} before they are due"
     relay = f"relay {figures.relay} is active" if figures.relay else "no relay is active"
+    relay += until
     if not refused:
         return Group(counts, Text(relay))
     return Group(counts, Text(relay), Text(), _refused_view(refused))

@@ -213,7 +213,7 @@ MOVE_BATCH = BatchHistogram(
 )
 OUTBOX_WAIT = BatchHistogram(
     "streamdq_outbox_wait_seconds",
-    "From a row of a database's outbox until its job is in Redis, by the database's clock.",
+    "From a row of an outbox, or since it is within the horizon, until its job is in Redis, by the database's clock.",
     _NAMESPACE,
     buckets=_SECONDS,
 )
@@ -313,10 +313,16 @@ BUILD_INFO = ReadMetric("streamdq_build_info", "1, with the version.", (*_NAMESP
 # -- read from the database of an outbox
 
 OUTBOX_WAITING = ReadMetric(
-    "streamdq_outbox_waiting_rows", "Rows of a database's outbox whose jobs are not known to be in Redis yet."
+    "streamdq_outbox_waiting_rows", "Rows of a database's outbox that a relay has yet to put into Redis."
 )
 OUTBOX_OLDEST = ReadMetric(
-    "streamdq_outbox_oldest_waiting_seconds", "How long ago the oldest of these rows was made; 0: none waits."
+    "streamdq_outbox_oldest_waiting_seconds",
+    "For how long the oldest of these rows could have been relayed; 0: none waits.",
+)
+OUTBOX_LATER = ReadMetric(
+    "streamdq_outbox_later_rows",
+    "Rows of a database's outbox that stay there, as they are due beyond its horizon; counted less often if that takes "
+    "long.",
 )
 OUTBOX_REFUSED = ReadMetric(
     "streamdq_outbox_refused_rows",
@@ -336,7 +342,7 @@ GAUGES = (
     LAST_MOVE, CLOCK_SKEW, IMBALANCE, SCHEDULES, SCHEDULES_OVERDUE, UNDUMPED, BUILD_INFO,
 )  # fmt: skip
 FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST, OCCURRENCES)
-FROM_OUTBOX = (OUTBOX_WAITING, OUTBOX_OLDEST, OUTBOX_REFUSED)
+FROM_OUTBOX = (OUTBOX_WAITING, OUTBOX_OLDEST, OUTBOX_LATER, OUTBOX_REFUSED)
 
 
 @dataclass(frozen=True, slots=True)

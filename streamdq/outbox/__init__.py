@@ -1,5 +1,6 @@
 """Jobs enqueued in a database's own transactions: they wait in its outbox until a relay puts them into Redis."""
 
+from .changes import cancel, get, reschedule
 from .producer import create, enqueue
 
-__all__ = ["create", "enqueue"]
+__all__ = ["cancel", "create", "enqueue", "get", "reschedule"]

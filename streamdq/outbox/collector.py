@@ -14,7 +14,8 @@ from ..errors import OutboxError, OutboxUnavailable
 from ..forks import renew_in_child
 from ..metrics import declared
 from ..process.logs import log, what
-from .rows import Rows, RowState
+from .batch import RowState
+from .figures import CountedRows
 
 _ANSWER_S = 5.0
 """By default Prometheus waits ten seconds for a scrape: a database that hangs must not cost it the other metrics."""
@@ -23,6 +24,10 @@ _KEPT_S = 60.0
 """For how long the last figures stand in for a reading that takes longer than that, as among millions of rows."""
 
 _Values = dict[declared.ReadMetric, float]
+
+
+_LATER_SHARE = 100
+"""Rows due beyond the horizon are counted in at most one part of so many of the time: there may be millions."""
 
 
 class OutboxCollector(Collector):
@@ -34,7 +39,8 @@ class OutboxCollector(Collector):
     def __init__(self, url: str, namespace: str) -> None:
         self._url, self._namespace = url, namespace
         self._read: tuple[float, _Values] | None = None  # when figures were last read, and these
-        self._rows: Rows | None = None
+        self._rows: CountedRows | None = None
+        self._later, self._later_at = 0, 0.0
         self.after_fork()
         renew_in_child(self)
 
@@ -88,14 +94,24 @@ class OutboxCollector(Collector):
 
     def _values(self) -> _Values:
         if self._rows is None:
-            self._rows = Rows(self._url, self._namespace)
-        found = self._rows.figures((RowState.WAITING, RowState.REFUSED)).states
-        waiting, refused = found[RowState.WAITING], found[RowState.REFUSED]
+            self._rows = CountedRows(self._url, self._namespace)
+        self._rows.learn_horizon()
+        states = (RowState.WAITING, RowState.RELAYING, RowState.REFUSED)
+        waiting, relaying, refused = self._rows.figures(states).states.values()
+        self._count_later(self._rows)
         return {
-            declared.OUTBOX_WAITING: waiting.rows,
-            declared.OUTBOX_OLDEST: max(0, waiting.oldest_ms or 0) / 1000,
+            declared.OUTBOX_WAITING: waiting.rows + relaying.rows,
+            declared.OUTBOX_OLDEST: max(0, waiting.oldest_ms or 0, relaying.oldest_ms or 0) / 1000,
+            declared.OUTBOX_LATER: self._later,
             declared.OUTBOX_REFUSED: refused.rows,
         }
+
+    def _count_later(self, rows: CountedRows) -> None:
+        began = time.monotonic()
+        if began >= self._later_at:
+            self._later = rows.later()
+            ended = time.monotonic()
+            self._later_at = ended + (ended - began) * (_LATER_SHARE - 1)
 
     def close(self) -> None:
         if self._rows is not None:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from ..operations.find.conditions import SeenJob
-from .rows import BATCH, Placed, Rows, RowState
+from .batch import Placed, RowState
+from .rows import BATCH, Rows
 from .tables import ROWS
 
 

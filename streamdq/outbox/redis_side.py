@@ -17,7 +17,7 @@ from ..store.outbox import drop_outbox_receipts, outbox_receipts, scan_outbox
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from ..store.topics.changes import expect_keys
-from .rows import Batch, Placed, Row
+from .batch import Batch, Placed, Row
 
 
 class Code(IntEnum):

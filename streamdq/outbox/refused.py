@@ -8,7 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from .rows import BATCH, Rows, RowState
+from .batch import RowState
+from .figures import CountedRows
+from .rows import BATCH
 from .tables import ROWS
 
 
@@ -20,7 +22,7 @@ class Refused:
     error: str
 
 
-class RefusedRows(Rows):
+class RefusedRows(CountedRows):
     """The refused rows of one outbox and namespace. The active relay need not stop: it does not touch them."""
 
     def refused(self, limit: int, topic: str | None = None) -> list[Refused]:

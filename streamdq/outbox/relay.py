@@ -24,8 +24,9 @@ from ..metrics import recorded
 from ..process.logs import log, what
 from ..queue import Queue, carry_out, store_of
 from ..times.durations import Duration, to_ms
+from .batch import Batch, Placed, Row, RowState, Unfit
 from .redis_side import Code, Fate, FencedOff, Outdated, RedisSide
-from .rows import Batch, LeaseLost, Placed, Row, Rows, RowState, Unfit
+from .rows import LeaseLost, Rows
 from .wakeups import Wakeups
 
 T = TypeVar("T")
@@ -157,6 +158,7 @@ class Relay:
         self._epoch = self._rows.take_lease(self._holder, _LEASE_MS, self._fence, force)
         if self._epoch is None:
             return False
+        self._rows.learn_horizon()
         self._renewed = time.monotonic()
         self._suspect = self._rows.last()
         self._cleared, self._check = [], None
@@ -203,7 +205,7 @@ class Relay:
         """
         for _, error in self._held.values():
             raise error
-        return self._rows.waiting().is_empty
+        return self._rows.waiting().is_empty and not self._rows.is_due()
 
     def _relay_all(self, stopping: Callable[[], bool]) -> None:
         while not stopping() and self._relay_some():
@@ -225,7 +227,10 @@ class Relay:
         now = time.monotonic()
         self._held = {topic: held for topic, held in self._held.items() if held[0] > now}
         known = self._redis.known()  # before the rows: a topic that was changed since may have been another relay's
-        batch = self._rows.waiting(self._held)
+        assert self._epoch is not None
+        batch = self._rows.waiting(self._held, self._epoch)
+        if batch.is_empty:
+            batch = self._rows.claim(self._epoch, _LEASE_MS, self._held)
         if batch.is_empty:
             if self._cleared:
                 self._write_states()
@@ -266,7 +271,7 @@ class Relay:
         rows = _with_code(batch, codes, Code.ENQUEUED, Code.BEFORE)
         taken = _with_code(batch, codes, Code.TAKEN)
         refused = [Unfit(row.placed, _taken(row)) for row in taken if not row.keeps] + batch.unfit
-        waits_s = [batch.age_ms(row) / 1000 for row in rows]
+        waits_s = [batch.waited_s(row) for row in rows]
         done, over = _placed(rows), _placed(row for row in taken if row.keeps)
         kept, over = (done, over) if self._keep else ([], over + done)
         self._write_states(

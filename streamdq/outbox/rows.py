@@ -6,11 +6,26 @@ import json
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import Connection, Insert, and_, case, delete, event, func, inspect, literal, or_, select, text, update
+from sqlalchemy import (
+    Connection,
+    Insert,
+    Select,
+    and_,
+    case,
+    delete,
+    event,
+    exists,
+    func,
+    inspect,
+    literal,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)  # fmt: skip
 
 from ..archive.database import Database, Purpose
 from ..errors import (
@@ -22,8 +37,22 @@ from ..errors import (
     OutboxVersion,
 )
 from ..store.jobs.records import Encoded, rest_of, url_line
+from ..times.durations import Duration
+from .batch import Batch, Placed, Row, RowState, Unfit
 from .checks import check_row
-from .tables import LEASES, ROWS, SCHEMA_VERSION, VERSIONS, creation, insert_if_missing, now_ms
+from .tables import (
+    HORIZON,
+    LEASES,
+    PLAIN,
+    ROWS,
+    SCHEMA_VERSION,
+    VERSIONS,
+    WITH_HORIZON,
+    creation,
+    due_at,
+    insert_if_missing,
+    now_ms,
+)  # fmt: skip
 from .wakeups import Wakeups, wakeups
 
 BATCH = 500
@@ -34,91 +63,8 @@ _PURPOSE = Purpose(
 )  # fmt: skip
 
 
-class RowState(StrEnum):
-    """Where the job of an outbox's row is."""
-
-    WAITING = "waiting"  # in the outbox; perhaps in Redis, too, if a relay was killed
-    KEPT = "kept"  # in Redis; the row stays until it has ended
-    RELAYED = "relayed"  # the row is no longer needed; it is deleted once Redis has dropped its receipt
-    REFUSED = "refused"  # another job had its id, or the row is not valid; it stays, with the error
-
-
 class LeaseLost(Exception):
     """Another relay has taken over. Nothing was written."""
-
-
-class Placed(NamedTuple):
-    """A row, as far as it takes to find its job in Redis."""
-
-    number: int
-    topic: str
-    id: str
-    receipt: str
-    key: str | None = None
-
-
-class Row(NamedTuple):
-    """A row that waits."""
-
-    placed: Placed
-    job: Encoded
-    made_ms: int
-    replaces: bool
-    keeps: bool
-
-    @property
-    def number(self) -> int:
-        return self.placed.number
-
-    @property
-    def topic(self) -> str:
-        return self.placed.topic
-
-    @property
-    def id(self) -> str:
-        return self.placed.id
-
-
-@dataclass(frozen=True, slots=True)
-class StateFigures:
-    rows: int
-    oldest_ms: int | None  # how long ago the oldest was made
-
-
-class Figures(NamedTuple):
-    states: dict[RowState, StateFigures]
-    relay: str | None  # host, process and a random part; None: no relay is active
-
-
-class Unfit(NamedTuple):
-    """A row that waits and can never be relayed."""
-
-    placed: Placed
-    error: str
-
-
-class Batch(NamedTuple):
-    """Waiting rows, in their order, and how to tell the time since they were made."""
-
-    rows: list[Row]
-    unfit: list[Unfit]
-    now_ms: int  # by the database's clock, when it read them
-    read_at: float  # on this host's monotonic clock, afterwards
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.rows and not self.unfit
-
-    def age_ms(self, row: Row) -> int:
-        """At least how long ago the row was made, by the clock of the database, and since it was read by this host's.
-        Rounded down, so that no job is early.
-        """
-        return max(0, self.now_ms - row.made_ms - 1) + int((time.monotonic() - self.read_at) * 1000)
-
-    def when(self, row: Row) -> str:
-        """The row's due time, as the scripts take it."""
-        when = row.job.when
-        return f"+{max(0, int(when) - self.age_ms(row))}" if when[0] == "+" else when
 
 
 class Rows:
@@ -138,7 +84,7 @@ class Rows:
         elif self._db.is_mysql:
             event.listen(self._db.engine, "connect", _end_when_idle_in_mysql)
         try:
-            self.outbox = self._known()
+            self.outbox, self.horizon_ms = self._known()
         except BaseException:
             self.close()
             raise
@@ -146,27 +92,33 @@ class Rows:
     def close(self) -> None:
         self._db.close()
 
-    def _known(self) -> str:
-        """The outbox's name in Redis."""
+    def learn_horizon(self) -> None:
+        """Reads it again. A process that changes it takes the lease from the active relay."""
+        self.outbox, self.horizon_ms = self._known()
+
+    def _known(self) -> tuple[str, int | None]:
+        """The outbox's name in Redis, and its horizon; None: it has none."""
         if self._db.is_missing_file:
             raise OutboxMissing(f"no outbox at {self.address}: there is no such file; check the path")
         with self._db.reading() as db:
             there = inspect(db).has_table(VERSIONS.name)
+        found: dict[str, tuple[int, str]] = {}
         with self._db.reading() as db:
-            found = db.execute(select(VERSIONS.c.version, VERSIONS.c.outbox)).first() if there else None
-        if found is None:  # also if `create` was interrupted, in a database that commits each of its statements
+            for name, version, outbox in db.execute(select(VERSIONS)) if there else ():
+                found[name] = version, outbox
+        if "schema" not in found:  # also if `create` was interrupted, in a database that commits each of its statements
             raise OutboxMissing(f"no outbox at {self.address}: `streamdq outbox create` makes one")
-        version, outbox = found
-        if version != SCHEMA_VERSION:
+        version, outbox = found["schema"]
+        if version not in (PLAIN, WITH_HORIZON):
             raise OutboxVersion(
                 f"the outbox at {self.address} has schema version {version}, and this streamdq knows "
                 f"{SCHEMA_VERSION}: use the version of streamdq that made it, or a later one"
             )
-        return str(outbox)
+        return outbox, found[HORIZON][0] * 1000 if version == WITH_HORIZON else None
 
     def wakeups(self, look_s: float | None = None) -> AbstractContextManager[Wakeups]:
         """Waits for commits to the outbox. ``look_s``: how often to look for one, where the database does not tell."""
-        return wakeups(self._db, self._namespace, look_s)
+        return wakeups(self._db, self._namespace, look_s, lambda: self.horizon_ms)
 
     # -- the lease
 
@@ -218,20 +170,22 @@ class Rows:
         Raises:
             LeaseLost
         """
-        own = (LEASES.c.namespace == self._namespace, LEASES.c.epoch == epoch)
         with self._db.writing() as db:
-            renewed = db.execute(update(LEASES).where(*own).values(until_ms=now_ms() + lease_ms))
-            if renewed.rowcount == 0:
-                raise LeaseLost
+            self._renew(db, epoch, lease_ms)
             for state, numbers in turned:
                 back = state is RowState.WAITING
                 over = self._overtaken(db, numbers) if back else set()
-                self._turn(db, state, set(numbers) - over)
+                self._turn(db, self._next_state if back else state, set(numbers) - over)
                 self._turn(db, RowState.RELAYED, over)
             for number, error in errors:
                 self._turn(db, RowState.REFUSED, [number], error)
             if gone:
                 self._delete(db, RowState.RELAYED, gone)
+
+    def _renew(self, db: Connection, epoch: int, lease_ms: int) -> None:
+        own = (LEASES.c.namespace == self._namespace, LEASES.c.epoch == epoch)
+        if db.execute(update(LEASES).where(*own).values(until_ms=now_ms() + lease_ms)).rowcount == 0:
+            raise LeaseLost
 
     def _turn(self, db: Connection, state: RowState, numbers: Collection[int], error: str | None = None) -> None:
         if numbers:
@@ -248,7 +202,7 @@ class Rows:
         """Those of the rows whose id, and key, a later row has."""
         c, later = ROWS.c, ROWS.alias()
         same = (later.c.namespace == c.namespace, later.c.topic == c.topic, later.c.id == c.id)
-        known = later.c.state.in_((RowState.KEPT.value, RowState.WAITING.value))
+        known = later.c.state.in_((RowState.KEPT.value, self._next_state.value))
         asked = select(c.number, c.id, c.job_key, later.c.id, later.c.job_key)
         pairs = asked.join(later, and_(*same, later.c.number > c.number, known)).where(c.number.in_(numbers))
         # Compared once more, as MySQL does not tell "a" from "a ".
@@ -256,18 +210,72 @@ class Rows:
 
     # -- rows
 
-    def waiting(self, without: Collection[str] = ()) -> Batch:
-        """The first waiting rows that are committed, at most 500 and 4 MB, except those of the topics ``without``."""
+    @property
+    def _next_state(self) -> RowState:
+        """Of rows that are sent to Redis next. With a horizon, a row that waits has never been there."""
+        return RowState.WAITING if self.horizon_ms is None else RowState.RELAYING
+
+    def claim(self, epoch: int, lease_ms: int, without: Collection[str] = ()) -> Batch:
+        """Marks rows that are due within the horizon, before any of them is sent to Redis, and reads them: the first
+        500, except those of the topics ``without`` and those that a transaction is about to change. Without a horizon,
+        none. ``outbox.cancel`` and ``reschedule`` leave marked rows alone.
+
+        Raises:
+            LeaseLost
+        """
+        if self.horizon_ms is None or (
+            self._db.is_sqlite and not self.is_due(without)
+        ):  # where it locks out all others
+            return self._batch([])
+        with self._db.writing() as db:
+            numbers = db.execute(self._due(without).limit(BATCH).with_for_update(skip_locked=True)).scalars().all()
+            if not numbers:
+                return self._batch([])
+            self._renew(db, epoch, lease_ms)
+            self._turn(db, RowState.RELAYING, numbers)
+            found = db.execute(self._first(without)).mappings().all()
+        return self._batch(found)
+
+    def is_due(self, without: Collection[str] = ()) -> bool:
+        """Whether rows are due within the horizon that nobody has marked. Without a horizon nobody marks rows."""
+        if self.horizon_ms is None:
+            return False
+        with self._db.reading() as db:
+            return db.execute(self._due(without).limit(1)).first() is not None
+
+    def _due(self, without: Collection[str]) -> Select[Any]:
+        assert self.horizon_ms is not None
+        due = due_at()
+        found = select(ROWS.c.number).where(*self.that_wait(), due <= now_ms() + self.horizon_ms)
+        if without:
+            found = found.where(ROWS.c.topic.not_in(without))
+        return found.order_by(due, ROWS.c.number)
+
+    def that_wait(self) -> tuple[Any, Any]:
+        # The state is written out, as a parameter would not lead to an index of such rows alone.
+        return ROWS.c.namespace == self._namespace, ROWS.c.state == literal_column(f"'{RowState.WAITING}'")
+
+    def waiting(self, without: Collection[str] = (), epoch: int | None = None) -> Batch:
+        """The first rows to be relayed that are committed, at most 500 and 4 MB, except those of the topics
+        ``without``: rows that wait or, with a horizon, that were marked. None if another relay has a later ``epoch``.
+        """
+        query = self._first(without, epoch)
+        with self._db.reading() as db:
+            return self._batch(db.execute(query).mappings().all())
+
+    def _first(self, without: Collection[str], epoch: int | None = None) -> Select[Any]:
         c = ROWS.c
-        first = select(ROWS).where(c.namespace == self._namespace, c.state == RowState.WAITING.value)
+        first = select(ROWS).where(c.namespace == self._namespace, c.state == self._next_state.value)
+        if epoch is not None:
+            first = first.where(exists().where(LEASES.c.namespace == self._namespace, LEASES.c.epoch == epoch))
         if without:
             first = first.where(c.topic.not_in(without))
         page = first.order_by(c.number).limit(BATCH).subquery()
         size = func.length(page.c.body)
         summed = select(page, (func.sum(size).over(order_by=page.c.number) - size).label("before")).subquery()
-        query = select(summed, now_ms().label("now_ms")).where(summed.c.before < _MOST_BYTES).order_by(summed.c.number)
-        with self._db.reading() as db:
-            found = db.execute(query).mappings().all()
+        return select(summed, now_ms().label("now_ms")).where(summed.c.before < _MOST_BYTES).order_by(summed.c.number)
+
+    def _batch(self, found: Sequence[Any]) -> Batch:
         read_at, rows, unfit = time.monotonic(), list[Row](), list[Unfit]()
         for row in found:
             try:
@@ -302,17 +310,6 @@ class Rows:
         with self._db.reading() as db:
             return int(db.execute(select(func.coalesce(func.max(ROWS.c.number), 0))).scalar_one())
 
-    def figures(self, states: Collection[RowState] = tuple(RowState)) -> Figures:
-        """How many rows are in each of these states, and who relays them."""
-        c, ours = ROWS.c, LEASES.c.namespace == self._namespace
-        counted = select(c.state, func.count(), now_ms() - func.min(c.made_ms)).where(
-            c.namespace == self._namespace, c.state.in_([state.value for state in states])
-        )
-        with self._db.reading() as db:
-            found = {state: (int(count), int(age)) for state, count, age in db.execute(counted.group_by(c.state))}
-            relay = db.execute(select(LEASES.c.holder).where(ours, LEASES.c.until_ms >= now_ms())).scalar()
-        return Figures({state: StateFigures(*found.get(state.value, (0, None))) for state in states}, relay or None)
-
     def existing(self, numbers: Collection[int]) -> set[int]:
         """Those of the numbers that are still rows."""
         with self._db.reading() as db:
@@ -326,8 +323,12 @@ class Rows:
         fields = {name: found[name] for name in ("ttr_ms", "expire_ms", "nonce", "retry", "body")}
         line = url_line(found["url"], found["job_key"])
         job = Encoded(found["id"], when, rest_of(**fields, url=line), found["nonce"])
-        on_conflict = found["on_conflict"]
-        return Row(self._placed_at(found), job, found["made_ms"], on_conflict == "replace", on_conflict == "keep")
+        on_conflict, made_ms, since_ms = found["on_conflict"], found["made_ms"], found["made_ms"]
+        if self.horizon_ms is not None:
+            due_ms = made_ms + found["delay_ms"] if found["due_ms"] is None else found["due_ms"]
+            since_ms = due_ms - self.horizon_ms
+        replaces, keeps = on_conflict == "replace", on_conflict == "keep"
+        return Row(self._placed_at(found), job, made_ms, since_ms, replaces, keeps)
 
     def _placed_at(self, found: Any) -> Placed:
         number = found["number"]
@@ -356,8 +357,8 @@ def _end_when_idle_in_mysql(connection: Any, _record: Any) -> None:
         cursor.execute(f"SET SESSION {variable} = 5")
 
 
-def create(url: str) -> str:
-    """Creates an outbox, as far as it is missing; returns the database's address.
+def create(url: str, horizon: Duration | None = None) -> str:
+    """Creates an outbox, as far as it is missing, and sets its horizon if one is given; returns the database's address.
 
     Raises:
         InvalidInput, OutboxError
@@ -365,21 +366,21 @@ def create(url: str) -> str:
     database = Database(url, _PURPOSE, create=True)
     try:
         with database.writing() as db:
-            _execute_all(db, creation(db.dialect.name))
+            _execute_all(db, creation(db.dialect.name, horizon))
     finally:
         database.close()
     return database.address
 
 
-def creation_at(url: str) -> list[str]:
-    """The statements that create the outbox in this kind of database.
+def creation_at(url: str, horizon: Duration | None = None) -> list[str]:
+    """The statements that create the outbox in this kind of database, and set its horizon.
 
     Raises:
         InvalidInput
     """
     database = Database(url, _PURPOSE, create=False)
     database.close()
-    return creation(database.engine.dialect.name)
+    return creation(database.engine.dialect.name, horizon)
 
 
 def _execute_all(db: Connection, statements: Sequence[str]) -> None:

@@ -11,8 +11,17 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.sql.functions import FunctionElement
 
 from ..errors import InvalidInput
+from ..times.durations import Duration, to_ms
 
-SCHEMA_VERSION = 1
+PLAIN, WITH_HORIZON = 1, 2
+SCHEMA_VERSION = WITH_HORIZON
+"""The newest. In version 2 a relay marks rows before it sends them to Redis, and leaves those that are due later."""
+
+HORIZON = "horizon"
+"""The row of ``VERSIONS`` that has it, in seconds, as its version."""
+
+LEAST_HORIZON_MS = 60_000
+"""Another relay takes over within seconds, and clocks differ by less; no row may come late by that."""
 CHANNEL = "streamdq_outbox"
 """PostgreSQL notifies it when a transaction that put rows into the outbox commits."""
 
@@ -91,6 +100,28 @@ class now_ms(FunctionElement[int]):  # noqa: N801 - an SQL function
     inherit_cache = True
 
 
+class due_at(FunctionElement[int]):  # noqa: N801 - an SQL function
+    """When a row's job is due, by the database's clock. The index of the horizon has it. A row without any time is due
+    at once, and refused.
+    """
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+_DUE_AT = "coalesce({0}due_ms, {0}made_ms + {0}delay_ms, 0)"
+
+
+@compiles(due_at)
+def _due_at(_element: Any, _compiler: Any, **_: Any) -> str:
+    return _DUE_AT.format("streamdq_outbox.")
+
+
+@compiles(due_at, "mysql", "mariadb")
+def _due_at_in_mysql(_element: Any, _compiler: Any, **_: Any) -> str:
+    return "streamdq_outbox.due_at_ms"  # MariaDB has no index of an expression
+
+
 @compiles(now_ms)
 def _on_others(_element: Any, compiler: Any, **_: Any) -> str:
     raise _unknown(compiler.dialect.name)
@@ -139,12 +170,14 @@ def insert_if_missing(dialect: str, table: Table, **values: Any) -> Insert:
     return insert.on_conflict_do_nothing()  # type: ignore[no-any-return]
 
 
-def creation(dialect: str) -> list[str]:
-    """The statements that create what is missing, for one transaction; but MySQL commits each by itself.
+def creation(dialect: str, horizon: Duration | None = None) -> list[str]:
+    """The statements that create what is missing, for one transaction; but MySQL commits each by itself. ``horizon``:
+    they also set it, in an outbox that is new or in use.
 
     Raises:
-        InvalidInput: the outbox does not know this kind of database.
+        InvalidInput: the outbox does not know this kind of database, or the horizon is too short.
     """
+    horizon_s = None if horizon is None else _horizon_s(horizon)
     as_text: dict[str, Any] = {"dialect": dialect_of(dialect).dialect(), "compile_kwargs": {"literal_binds": True}}
 
     def written(element: Any) -> str:
@@ -158,10 +191,15 @@ def creation(dialect: str) -> list[str]:
             statements.append(_with_indexes(made, indexes))
         else:
             statements += [made, *(written(CreateIndex(index, if_not_exists=True)) for index in indexes)]
+        if table is LEASES and horizon_s is not None:
+            statements.append(_FENCING)
     # Named by the database: a migration of printed statements may run in several, whose outboxes share one Redis.
     name = text(_RANDOM_NAMES[dialect])
-    named = insert_if_missing(dialect, VERSIONS, name="schema", version=SCHEMA_VERSION, outbox=name)
+    named = insert_if_missing(dialect, VERSIONS, name="schema", version=PLAIN, outbox=name)
     statements.append(written(named))
+    if horizon_s is not None:
+        first = insert_if_missing(dialect, VERSIONS, name=HORIZON, version=horizon_s, outbox="")
+        statements += [*_BY_DUE[dialect], *_TURNING, written(first), _SETTING.format(horizon_s)]
     if dialect != "postgresql":
         return statements
     # IF NOT EXISTS alone fails if two processes create it at once.
@@ -187,6 +225,54 @@ CREATE OR REPLACE FUNCTION streamdq_outbox_notify() RETURNS trigger LANGUAGE plp
 ---
 DROP TRIGGER IF EXISTS streamdq_outbox_notify ON streamdq_outbox
 ---
-CREATE TRIGGER streamdq_outbox_notify AFTER INSERT ON streamdq_outbox
+CREATE TRIGGER streamdq_outbox_notify AFTER INSERT OR UPDATE OF due_ms, delay_ms ON streamdq_outbox
     FOR EACH STATEMENT EXECUTE FUNCTION streamdq_outbox_notify()
 """.strip().split("\n---\n")
+
+# -- the horizon
+#
+# The first statement takes the lease from the active relay, which reads nothing from then on that it was not given
+# before. Rows that it may have read, and may still send, are turned to ``relaying`` before the version says that relays
+# mark each row first. So a row that is ``waiting`` in version 2 was sent by nobody.
+
+_FENCING = "UPDATE streamdq_outbox_relays SET epoch = epoch + 1, holder = '', until_ms = 0"
+_TURNING = [
+    """
+    UPDATE streamdq_outbox SET state = 'relaying' WHERE state = 'waiting'
+    AND EXISTS (SELECT 1 FROM streamdq_outbox_schema WHERE name = 'schema' AND version = 1)
+    """.strip(),
+    "UPDATE streamdq_outbox_schema SET version = 2 WHERE name = 'schema' AND version = 1",
+]
+_SETTING = "UPDATE streamdq_outbox_schema SET version = {} WHERE name = 'horizon'"
+
+# Only of rows that wait, where a database can do that: the others change their state without touching it.
+_PARTIAL = (
+    "CREATE INDEX IF NOT EXISTS streamdq_outbox_by_due ON streamdq_outbox "
+    f"(namespace, ({_DUE_AT.format('')}), number) WHERE state = 'waiting'"
+)
+_ADD_COLUMN = (
+    f"ALTER TABLE streamdq_outbox ADD COLUMN due_at_ms BIGINT GENERATED ALWAYS AS ({_DUE_AT.format('')}) VIRTUAL, "
+    "ADD KEY streamdq_outbox_by_due (namespace, state, due_at_ms, number)"
+)
+_HAS_COLUMN = (
+    "SELECT count(*) FROM information_schema.columns WHERE table_schema = database() "
+    "AND table_name = 'streamdq_outbox' AND column_name = 'due_at_ms'"
+)
+_BY_DUE: dict[str, tuple[str, ...]] = {
+    "sqlite": (_PARTIAL,),
+    # Those that put in a row and have not committed it come first, so that it is turned as well.
+    "postgresql": ("LOCK TABLE streamdq_outbox IN SHARE ROW EXCLUSIVE MODE", _PARTIAL),
+    **dict.fromkeys(("mysql", "mariadb"), (
+        f"SET @streamdq_outbox = IF(({_HAS_COLUMN}) = 0, '{_ADD_COLUMN}', 'DO 0')",
+        "PREPARE streamdq_outbox FROM @streamdq_outbox",
+        "EXECUTE streamdq_outbox",
+        "DEALLOCATE PREPARE streamdq_outbox",
+    )),
+}  # fmt: skip
+
+
+def _horizon_s(horizon: Duration) -> int:
+    ms = to_ms(horizon, "horizon")
+    if ms < LEAST_HORIZON_MS:
+        raise InvalidInput(f"horizon: {horizon!r} is too short: write at least 1m, so that no job comes late")
+    return ms // 1000

@@ -5,7 +5,7 @@ MySQL the table itself.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -22,6 +22,16 @@ SELECT number FROM streamdq_outbox WHERE namespace = %s AND state = 'waiting' OR
 """
 
 
+_LAST_DUE = """
+SELECT number FROM streamdq_outbox WHERE namespace = %s AND state = 'waiting'
+AND due_at_ms <= timestampdiff(MICROSECOND, '1970-01-01', utc_timestamp(3)) DIV 1000 + %s
+ORDER BY due_at_ms DESC, number DESC LIMIT 100
+"""
+
+Horizon = Callable[[], int | None]
+"""What it is now, in milliseconds."""
+
+
 class Wakeups(Protocol):
     """Waits for the next commit."""
 
@@ -32,25 +42,25 @@ class Wakeups(Protocol):
 
 
 @contextmanager
-def wakeups(database: Database, namespace: str, look_s: float | None) -> Iterator[Wakeups]:
+def wakeups(database: Database, namespace: str, look_s: float | None, horizon: Horizon) -> Iterator[Wakeups]:
     """Hears of every commit from the moment it is entered. ``look_s``: how often to look for one, where it has to;
-    None: as often as suits the database.
+    None: as often as suits the database. ``horizon``: rows that are due later don't count.
     """
     with _as_sqlalchemy(database, None):
         connection = database.engine.raw_connection()
     driver: Any = connection.driver_connection
     connection.detach()  # nobody else gets it
     try:
-        yield _opened(database, driver, namespace, look_s)
+        yield _opened(database, driver, namespace, look_s, horizon)
     finally:
         driver.close()  # SQLAlchemy's close would roll back, and log a traceback if the connection is lost
 
 
-def _opened(database: Database, driver: Any, namespace: str, look_s: float | None) -> Wakeups:
+def _opened(database: Database, driver: Any, namespace: str, look_s: float | None, horizon: Horizon) -> Wakeups:
     if database.is_postgresql:
         return _Notified(database, driver)
     if database.is_mysql:
-        return _LookingAtRows(database, driver, look_s or _MYSQL_S, namespace)
+        return _LookingAtRows(database, driver, look_s or _MYSQL_S, namespace, horizon)
     return _Looking(database, driver, look_s or _SQLITE_S)
 
 
@@ -104,11 +114,12 @@ class _Looking:
 class _LookingAtRows:
     """MySQL: which rows wait, the last hundred of them. One that was not there before was committed since."""
 
-    def __init__(self, database: Database, driver: Any, look_s: float, namespace: str) -> None:
+    def __init__(self, database: Database, driver: Any, look_s: float, namespace: str, horizon: Horizon) -> None:
         self._database = database
         self._driver = driver
         self._look_s = look_s
         self._namespace = namespace
+        self._horizon = horizon
         with _as_sqlalchemy(database, driver):
             driver.autocommit(True)  # else each look would see what the first one saw
         self._waiting = self._look()
@@ -121,6 +132,10 @@ class _LookingAtRows:
         self._waiting = waiting
 
     def _look(self) -> set[int]:
+        horizon_ms = self._horizon()
         with _as_sqlalchemy(self._database, self._driver), self._driver.cursor() as cursor:
-            cursor.execute(_LAST_WAITING, (self._namespace,))
+            if horizon_ms is None:
+                cursor.execute(_LAST_WAITING, (self._namespace,))
+            else:
+                cursor.execute(_LAST_DUE, (self._namespace, horizon_ms))
             return {number for (number,) in cursor.fetchall()}

@@ -13,7 +13,7 @@ from tests.killed_at import arm, serve
 SMALL = 4
 """Rows in a batch, so that ten of them take three."""
 
-_DATABASE = dict.fromkeys(("take_lease", "waiting", "write_states", "release_lease"), rows.Rows)
+_DATABASE = dict.fromkeys(("take_lease", "claim", "waiting", "write_states", "release_lease"), rows.Rows)
 _REDIS = dict.fromkeys(("enqueue", "forget", "fates"), RedisSide)
 
 

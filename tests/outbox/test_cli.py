@@ -62,6 +62,30 @@ def test_the_statements_for_a_migration(shop: Shop, queue: Queue, capsys: pytest
     assert finish(queue) == ["a"]
 
 
+def test_a_horizon(shop: Shop, queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    """Set twice: by printed statements, one after the other as in a migration, and by the command."""
+    code, out, _ = run(capsys, "outbox", "create", "--sql", "--horizon", "2d", "--from", shop.url)
+    assert code == 0
+    with shop.sale() as db:
+        for statement in out.split(";\n"):
+            if statement.strip():
+                db.exec_driver_sql(statement)
+    shop.order("near", delay="30h")
+    shop.order("far", delay="9d")
+    assert run(capsys, "--url", queue._url or "", "outbox", "relay", "--from", shop.url, "--burst")[1] == "1 relayed\n"
+    for _ in range(2):
+        code, _, _ = run(capsys, "outbox", "create", "--horizon", "1d", "--from", shop.url)
+        assert code == 0
+    code, out, _ = run(capsys, "outbox", "stats", "--from", shop.url, "--json")
+    found = json.loads(out)
+    assert (found["horizon_ms"], found["later"], found["states"]["waiting"]["rows"]) == (86_400_000, 1, 0)
+    out = run(capsys, "outbox", "stats", "--from", shop.url)[1]
+    assert "later" in out
+    assert "rows wait until 1d before they are due" in out
+    code, _, err = run(capsys, "outbox", "create", "--horizon", "1s", "--from", shop.url)
+    assert (code, "write at least 1m" in err) == (2, True)
+
+
 def test_relay_and_reconcile(shop: Shop, queue: Queue, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     queue.enqueue(TOPIC, 1, id="taken", delay="1h")
     shop.order("a", "b", "taken")
@@ -83,7 +107,7 @@ def test_stats(shop: Shop, queue: Queue, server: Server, capsys: pytest.CaptureF
     nothing = {"rows": 0, "oldest_ms": None}
     found = json.loads(out)
     assert (code, found["relay"], found["refused"]) == (0, None, [])
-    assert found["states"] == dict.fromkeys(("waiting", "kept", "relayed", "refused"), nothing)
+    assert found["states"] == dict.fromkeys(("waiting", "relaying", "kept", "relayed", "refused"), nothing)
     queue.enqueue(TOPIC, 1, id="taken", delay="1h")
     shop.order("a", "taken", delay="1h")
     assert run(capsys, "--url", server.url, "outbox", "relay", "--from", shop.url, "--burst", "--keep")[0] == 0
@@ -91,7 +115,7 @@ def test_stats(shop: Shop, queue: Queue, server: Server, capsys: pytest.CaptureF
     shop.sql("UPDATE streamdq_outbox SET made_ms = made_ms - 3600000 WHERE id = 'b'")
     found = json.loads(run(capsys, *words, "--json")[1])
     assert {state: each["rows"] for state, each in found["states"].items()} == {
-        "waiting": 2, "kept": 1, "relayed": 0, "refused": 1,
+        "waiting": 2, "relaying": 0, "kept": 1, "relayed": 0, "refused": 1,
     }  # fmt: skip
     assert 3_600_000 <= found["states"]["waiting"]["oldest_ms"] < 7_000_000
     assert found["refused"] == [

@@ -13,8 +13,9 @@ import pytest
 import sqlalchemy
 
 from streamdq import Queue, outbox
+from streamdq.outbox import rows
+from streamdq.outbox.batch import RowState
 from streamdq.outbox.relay import Relay
-from streamdq.outbox.rows import RowState
 from streamdq.outbox.tables import ROWS, SCHEMA_VERSION
 from tests.outbox.orders import TOPIC, Shop, driver_url, finish
 from tests.postgres import Postgres
@@ -69,4 +70,17 @@ def test_these_rights_are_enough(granted: Postgres, queue: Queue, keep: bool) ->
         relay.reconcile()
         with pytest.raises(sqlalchemy.exc.ProgrammingError, match="permission denied"), engine.begin() as db:
             db.execute(sqlalchemy.text("SELECT * FROM streamdq_outbox"))
+        rows.create(granted.url(), "1d")
+        granted.sql(*_rights_of_changes())
+        with engine.begin() as db:
+            outbox.enqueue(db, TOPIC, {"order": "b"}, id="b", delay="9d")
+            assert outbox.reschedule(db, TOPIC, "b", delay="8d")
+            assert outbox.cancel(db, TOPIC, "b")
+        relay.run(burst=True)
         engine.dispose()
+
+
+def _rights_of_changes() -> list[str]:
+    """The rights that the page names for changes of rows that wait."""
+    (sentence,) = re.findall(r"^- The program also needs the rights (.*)\.$", PAGE, re.MULTILINE)
+    return [f"GRANT {rights} ON {table} TO shop" for rights, table in re.findall(r"`([A-Z, ]+)` on `(\w+)`", sentence)]

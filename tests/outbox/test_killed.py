@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from streamdq import Queue
+from streamdq import Queue, outbox
+from streamdq.errors import OutboxRelaying
 from streamdq.keys import shard_of
+from streamdq.outbox import rows
 from streamdq.outbox.relay import Relay
 from tests.killed_at import Die, Killed, killed, name
 from tests.outbox.orders import TOPIC, Shop, finish, receipts
@@ -74,6 +77,29 @@ def test_killed_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Ki
     shop.order(*IDS)
     kill("relay", die, False)
     assert check(queue, shop, server, False) == IDS
+
+
+CLAIMING = [
+    ("claim", "before", 1), ("claim", "after", 1), ("commit", "", 2), ("waiting", "after", 2), ("enqueue", "before", 1),
+    ("enqueue", "after", 1), ("write_states", "after", 1), ("forget", "after", 1), ("claim", "after", 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("die", others_later(CLAIMING, ("claim", "after", 1), ("enqueue", "after", 1)), ids=name)
+def test_killed_with_a_horizon(queue: Queue, shop: Shop, server: Server, kill: Kill, die: Die) -> None:
+    """Rows that it had marked are relayed once, unless they were cancelled: then they never are."""
+    rows.create(shop.url, "1d")
+    shop.order(*IDS)
+    shop.order("far", delay="9d")
+    kill("relay", die, False)
+    cancelled = []
+    for id in [*IDS, "far"]:
+        with contextlib.suppress(OutboxRelaying), shop.sale() as db:
+            if outbox.cancel(db, TOPIC, id):
+                cancelled.append(id)
+    assert "far" in cancelled
+    done = check(queue, shop, server, False)
+    assert done == [id for id in IDS if id not in cancelled]
 
 
 @pytest.mark.parametrize("die", others_later(STEPS, ("enqueue", "after", 3)), ids=name)

@@ -40,6 +40,7 @@ class Outbox:
     keeps: bool = False
     rows: dict[Serial, Row] = field(default_factory=dict)
     receipts: dict[bytes, tuple[Shard, Serial]] = field(default_factory=dict)  # of jobs that Redis knows to have got
+    cancelled: set[Serial] = field(default_factory=set)  # of rows that still waited
     answers: set[tuple[Serial, str]] = field(default_factory=set)  # what Redis said, also what it has forgotten since
 
     def forget(self, shard: Shard | None = None) -> None:
@@ -53,6 +54,8 @@ class Outbox:
         if serial not in self.rows:
             model.broken(f"job {serial} was relayed, whose transaction was not committed")
             return
+        if serial in self.cancelled and code in (1, 2):
+            model.broken(f"job {serial} was relayed, though its row was cancelled")
         if code == 1:
             if receipt in self.receipts:
                 model.broken(f"job {serial} was relayed twice")
@@ -83,6 +86,8 @@ class Outbox:
     def at_rest(self, model: Model, left: Mapping[Serial, str]) -> None:
         """Nothing is due any more, and everything was relayed. ``left``: the rows that are there, and their states."""
         for serial, row in self.rows.items():
+            if serial in self.cancelled:
+                continue
             state, answers = left.get(serial), {answer for of, answer in self.answers if of == serial}
             if state in ("waiting", "relayed"):
                 model.broken(f"the row of job {serial} is still {state}")

@@ -14,11 +14,11 @@ from greenlet import GreenletExit
 from sqlalchemy import Engine, create_engine, select, update
 
 from streamdq import Queue, outbox
-from streamdq.errors import OutboxUnavailable
+from streamdq.errors import OutboxRelaying, OutboxUnavailable
 from streamdq.outbox import rows
 from streamdq.outbox.relay import Relay, Totals
 from streamdq.outbox.rows import Rows
-from streamdq.outbox.tables import ROWS, VERSIONS
+from streamdq.outbox.tables import HORIZON, ROWS, VERSIONS
 
 from .loop import running
 from .model import Serial
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .world import World
 
 _EPOCH_S, _DAY_S, _JULIAN = 1_800_000_000, 86_400, 2_440_587.5
-_CALLS = ("take_lease", "release_lease", "write_states", "waiting", "kept", "relayed", "last", "existing")
+_CALLS = ("take_lease", "release_lease", "write_states", "claim", "waiting", "kept", "relayed", "last", "existing")
 """Of Rows: one transaction each."""
 
 
@@ -47,10 +47,18 @@ class Database:
         self.url = url
         self.rows: type[Rows] = type("SlowRows", (Rows,), {name: self._slow(getattr(Rows, name)) for name in _CALLS})
 
-    def create(self) -> None:
-        rows.create(self.url)
+    def create(self, horizon_s: int | None) -> None:
+        """``horizon_s``: None for none; else far shorter than anybody may choose one, so that rows wait for seconds."""
+        self._has_horizon = horizon_s is not None
+        rows.create(self.url, "1m" if self._has_horizon else None)
         with self.open() as engine, engine.begin() as db:
             db.execute(update(VERSIONS).values(outbox="simulated"))  # otherwise the database gives it a random name
+            db.execute(update(VERSIONS).where(VERSIONS.c.name == HORIZON).values(version=horizon_s))
+
+    def keep_nothing_back(self) -> None:
+        """The horizon is longer than any delay from now on, as an operator might set it."""
+        if self._has_horizon:
+            rows.create(self.url, "3650d")
 
     @contextmanager
     def open(self) -> Iterator[Engine]:
@@ -101,6 +109,38 @@ async def sell(world: World) -> None:
             else:
                 world.note("committed")
                 world.model.outbox.rows |= made
+            if world.changes is not None and world.changes.random() < 0.5:
+                _change(world, world.changes, engine)
+
+
+def _change(world: World, random: Random, engine: Engine) -> None:
+    """Cancels or reschedules the rows of an id that wait; or a relay is sending one of them."""
+    known = world.model.outbox
+    space, row = world.settings.namespace, random.choice(list(known.rows.values()) or [None])
+    if row is None:
+        return
+    delay_s = random.choice((0.0, 1.0, 5.0, 20.0)) if random.random() < 0.5 else None
+    try:
+        with engine.begin() as db:
+            where = ROWS.c.topic == row.topic, ROWS.c.id == row.id, ROWS.c.state == "waiting"
+            found = [json.loads(text)["n"] for (text,) in db.execute(select(ROWS.c.body).where(*where))]
+            if delay_s is None:
+                done = outbox.cancel(db, row.topic, row.id, namespace=space)
+            else:
+                done = outbox.reschedule(db, row.topic, row.id, delay=delay_s, namespace=space)
+            if random.random() < 0.1:
+                raise RolledBack
+    except (RolledBack, OutboxRelaying) as error:
+        world.note(f"no change of a row: {type(error).__name__}")
+        return
+    if done != bool(found):
+        world.model.broken(f"{len(found)} rows of id {row.id} wait, and the change says {done}")
+    world.note(f"rows {'cancelled' if delay_s is None else 'rescheduled'}: {min(len(found), 2)}")
+    for serial in found:
+        if delay_s is None:
+            known.cancelled.add(serial)
+        else:
+            known.rows[serial] = known.rows[serial]._replace(made_s=world.loop.time(), delay_s=delay_s)
 
 
 def _order(world: World, db: Any) -> tuple[Serial, Row]:

@@ -45,6 +45,7 @@ async def come_to_rest(world: World) -> None:
                 await _until_done(partial(queue.resume, topic, key=key))
         await _until_done(partial(end_schedules, world, queue))
         if world.relays:
+            world.database.keep_nothing_back()
             await _until_done(partial(relay_all, world))
         await _until_nothing_is_due(world, queue)
         if world.relays:

@@ -79,6 +79,8 @@ class World:
         trades = Random(f"{seed} trades")  # with an outbox, but those of the fixed set keep their histories
         self.relays = trades.choice((1, 2, 2)) if 0.63 < trades.random() < 0.81 else 0
         self.model.outbox.clock, self.model.outbox.keeps = self.loop.time, trades.random() < 0.6
+        changes = Random(f"{seed} changes of rows")
+        self.changes = changes if self.relays and changes.random() < 0.5 else None  # rows wait in the outbox
         self.links = Random(f"{seed} links").random() < 0.35  # jobs wait for others
         self.model.after_step = note_ends
         self.aborts = Random(f"{seed} what is aborted")
@@ -190,7 +192,7 @@ class World:
         plan = self.plan
         await self._configure_all()
         if self.relays:
-            self.database.create()
+            self.database.create(None if self.changes is None else self.changes.choice((2, 10)))
         self._start_all()
         for trouble in troubles.planned(plan):
             self._tasks.append((None, self.loop.create_task(trouble(self))))
