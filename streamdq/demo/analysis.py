@@ -58,7 +58,7 @@ def say_where(page: Path) -> None:
     lines = [
         f"dump and tables  {page.parent}",
         f"report           {page.as_uri()}",
-        "of your own      streamdq dump --out DIR; streamdq analyze DIR --output DIR --report FILE",
+        "of your own      streamdq dump --out DIR; streamdq report DIR --open",
     ]
     terminal.console().print()
     for line in lines:

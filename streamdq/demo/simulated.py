@@ -34,7 +34,7 @@ _STEPS = RetrySchedule.of(DEFAULT_RETRY).steps_ms
 _EVENTS = tuple(Event)
 _CODE = {event: code for code, event in enumerate(_EVENTS)}
 _REASONS = ("", "exhausted", "buried", "invalid", "crashed")
-_CONSUMERS = tuple(f"worker-{n}-{4000 + n}-{n:06x}" for n in range(1, 9))
+_CONSUMERS = tuple(f"worker-{n}-{4000 + n}-{n:010}" for n in range(1, 9))
 # By hour of the day, UTC, and by day of the week from Monday.
 _DAY = (2, 1, 1, 1, 1, 2, 4, 7, 10, 12, 13, 14, 15, 14, 13, 13, 14, 16, 18, 20, 19, 14, 8, 4)
 _WEEK = (10, 10, 10, 11, 13, 16, 14)
@@ -105,9 +105,14 @@ def simulate(
     seed: int,
     start_ms: int = START_MS,
     tell: Callable[[int, int | None], None] = lambda _rows, _total: None,
+    *,
+    quiet: bool = False,
+    change: Callable[[pa.Table], pa.Table] = lambda rows: rows,
 ) -> Simulated:
-    """Writes a dump of ``events`` rows over ``days`` into the folder. ``tell`` is called with the rows of each file. If
-    it is killed, it leaves no dump, because the manifest is written last.
+    """Writes a dump of ``events`` rows over ``days`` into the folder. ``tell`` is called with the rows of each file.
+    ``quiet``: without bursts and without a bad morning. ``change`` gets the rows of each hour before they are written;
+    it may change values, not how many rows there are. If it is killed, it leaves no dump, because the manifest is
+    written last.
 
     Raises:
         InvalidInput: the folder holds a dump, or the arguments ask for no rows.
@@ -122,8 +127,8 @@ def simulate(
             raise InvalidInput(f"{folder.url} holds a dump already: simulated rows go into a folder of their own")
         remove_strays(folder, Manifest(), LETTER)
         files: list[DumpFile] = []
-        for hour, rows in _Shop(events, days, seed, start_ms).hours():
-            files += _write_hour(folder, hour, rows, len(files))
+        for hour, rows in _Shop(events, days, seed, start_ms, quiet=quiet).hours():
+            files.append(_write_hour(folder, hour, change(table_of(rows)), len(files)))
             tell(len(rows), None)
 
         def fill(manifest: Manifest) -> None:
@@ -135,7 +140,7 @@ def simulate(
 class _Shop:
     """Generates one hour after the other."""
 
-    def __init__(self, events: int, days: int, seed: int, start_ms: int) -> None:
+    def __init__(self, events: int, days: int, seed: int, start_ms: int, *, quiet: bool) -> None:
         np = numpy()
         self._np = np
         self._random = np.random.Generator(np.random.PCG64(seed))
@@ -149,17 +154,18 @@ class _Shop:
              ("consumer", "i1"), ("created", "i8"), ("due", "i8"), ("moved", "i8"), ("started", "i8"),
              ("finished", "i8"), ("error", "i1"), ("reason", "i1"), ("body_bytes", "i8")]
         )  # fmt: skip
-        self._plan = self._planned(events, days)
-        self._bad_hour = int(self._random.integers(len(self._plan) // 2, len(self._plan)))
+        self._plan = self._planned(events, days, 0 if quiet else 0.01)
+        bad_hour = int(self._random.integers(len(self._plan) // 2, len(self._plan)))
+        self._bad_hours = range(0) if quiet else range(bad_hour, bad_hour + 6)
 
-    def _planned(self, events: int, days: int) -> Any:
-        """How many rows each hour has; their sum is ``events``."""
+    def _planned(self, events: int, days: int, bursts: float) -> Any:
+        """How many rows each hour has; their sum is ``events``. ``bursts``: the share of hours with one."""
         np = self._np
         hours = np.arange(days * 24)
         weight = np.array(_DAY)[(self._first + hours) % 24] * np.array(_WEEK)[((self._first + hours) // 24 + 3) % 7]
         weight = weight * self._random.lognormal(0, 0.08, len(hours))
-        bursts = self._random.random(len(hours)) < 0.01
-        weight = np.where(bursts, weight * self._random.uniform(2, 4, len(hours)), weight)
+        burst = self._random.random(len(hours)) < bursts
+        weight = np.where(burst, weight * self._random.uniform(2, 4, len(hours)), weight)
         ends = np.rint(np.cumsum(weight) / weight.sum() * events).astype("i8")
         return np.diff(ends, prepend=0)
 
@@ -234,7 +240,7 @@ class _Shop:
         if not len(rows):
             return
         kind = KINDS[rows["kind"][0]]
-        fails = min(0.9, kind.fails * (8 if 0 <= index - self._bad_hour < 6 else 1))
+        fails = min(0.9, kind.fails * (8 if index in self._bad_hours else 1))
         hopeless = random.random(len(rows)) < kind.hopeless
         rows["attempt"] = 1
         while len(rows):
@@ -322,11 +328,11 @@ class _Shop:
         return [rows[now]]
 
 
-def _write_hour(folder: Folder, hour: int, rows: Any, number: int) -> list[DumpFile]:
+def _write_hour(folder: Folder, hour: int, rows: pa.Table, number: int) -> DumpFile:
     path = path_of(hour, f"{LETTER}{number + 1:09}")
     with folder.writing(path, durable=False) as file:
-        write_parquet(table_of(rows), file)
-    return [DumpFile(path=path, rows=len(rows), bytes=folder.size(path))]
+        write_parquet(rows, file)
+    return DumpFile(path=path, rows=len(rows), bytes=folder.size(path))
 
 
 def table_of(rows: Any) -> pa.Table:

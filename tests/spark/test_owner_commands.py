@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from streamdq.cli import app as cli
 from tests.spark.conftest import Command
 from tests.spark.dumps import as_row, days_of, write_dump
 from tests.spark.logs import MONDAY, done
@@ -110,3 +111,19 @@ def test_without_two_weeks_capacity_says_what_it_takes(command: Command, tmp_pat
     code, out, _ = command("capacity", tmp_path / "out")
     assert code == 0
     assert out.startswith("Nothing is known of the coming hours: this takes two weeks of history")
+
+
+def test_the_report_of_a_week_is_one_command(
+    dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr("typer.launch", shown.append)
+    out = tmp_path / "new" / "week.html"
+    assert cli.run(["report", str(dump), "--out", str(out), "--open", "--tz", "Europe/Paris"]) == 0
+    assert shown == [out.as_uri()]
+    assert out.as_uri() in capsys.readouterr().out
+    page = out.read_text()
+    assert "2026-01-12 to 2026-01-18" in page, "the last seven days of the dump"
+    assert "Europe/Paris" in page
+    assert cli.run(["report", str(dump), "--out", str(out), "--page", "javascript:x"]) == 2
+    assert "not a URL" in capsys.readouterr().err

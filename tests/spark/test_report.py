@@ -77,13 +77,58 @@ def test_it_needs_no_other_file(html: str) -> None:
     assert not re.search(r"@import|url\(|https?://", html)
 
 
-def test_every_link_leads_to_a_section(html: str) -> None:
-    page = Page(html)
-    ids = [own["id"] for _, own in page.tags if "id" in own]
+def cards(html: str) -> dict[str | None, str]:
+    """How each section is shown, by its id."""
+    found = [(own, (own.get("class") or "").split()) for _, own in Page(html).tags]
+    return {own.get("id"): " ".join(style) for own, style in found if "card" in style}
+
+
+def test_every_section_is_there_once(html: str) -> None:
+    ids = [own["id"] for _, own in Page(html).tags if "id" in own]
     assert len(ids) == len(set(ids))
-    links = {(own.get("href") or "").removeprefix("#") for tag, own in page.tags if tag == "a"}
-    assert len(links) == 16
-    assert links <= set(ids)
+    assert len(cards(html)) == 16
+
+
+def test_what_asks_for_nothing_is_one_line() -> None:
+    calm = cards(report_of([done("t", AT + i, id=f"{i}") for i in range(2000)]))
+    assert [id for id, style in calm.items() if style == "card shown"] == ["throughput"]
+    assert calm["punctuality"] == "card", "folded"
+    assert calm["anomalies"] == "card line", "too little data"
+    late = cards(report_of([done("t", AT + i, id=f"{i}", due=AT + i - 2000) for i in range(2000)]))
+    shown = [id for id, style in late.items() if style == "card shown"]
+    assert shown == ["throughput", "punctuality", "budget", "causes"]
+
+
+def test_a_topic_has_one_colour(html: str) -> None:
+    """In all charts, and no other topic has it."""
+    styles = re.findall(r'class="(s\d)"><title>(?:[^,<]*, )?(\w+)(?: ·[^:<]*)?: [^<]*</title>', html)
+    found = {(style, topic) for style, topic in styles if topic in TOPICS}
+    own = [(style, topic) for style, topic in found if style != "s7"]
+    assert {"rhythm", "hopeless"} <= {topic for _, topic in own}
+    assert len(own) == len({style for style, _ in own}) == len({topic for _, topic in own})
+
+
+def test_times_are_by_the_clocks_of_the_zone() -> None:
+    log = [done("t", AT + hour * HOUR, id=f"{hour}") for hour in range(5)]
+    utc, paris = (Page(report_of(log, tz=tz)).text for tz in ("UTC", "Europe/Paris"))
+    assert "the busiest hour was Mon 2 Feb 02:00 with 1." in utc
+    assert "the busiest hour was Mon 2 Feb 03:00 with 1." in paris
+    assert "times are UTC" in utc
+    assert "times are by the clocks of Europe/Paris" in paris
+
+
+def test_each_section_says_the_time_that_its_figures_are_of(html: str) -> None:
+    shown = [own for _, own in Page(html).tags if own.get("class") == "answer"]
+    spans = [own for _, own in Page(html).tags if own.get("class") == "span"]
+    assert len(spans) > len(shown)
+
+
+def test_processes_of_a_host_are_together() -> None:
+    names = ("shop-1-17-00000000aa", "shop-1-99-00000000ab", "shop-2-17-00000000ac", "named-by-hand")
+    log = [done("t", AT + 1000 * n, id=f"{n}", consumer=name, due=AT) for n, name in enumerate(names)]
+    text = Page(report_of(log)).text
+    assert "4 processes on 3 hosts" in text
+    assert "shop-1-17" not in text
 
 
 def test_a_chart_has_a_title_and_says_what_it_shows(html: str) -> None:
@@ -209,8 +254,8 @@ def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None
 def test_what_was_not_worked_out_is_left_out(every: dict[str, list[dict[str, Any]]]) -> None:
     about = About(date(2026, 1, 5), date(2026, 1, 6), 50, datetime(2026, 3, 1, tzinfo=UTC))
     for name in TABLES:
-        page = Page(render({name: every[name]}, about))
-        assert len([1 for tag, own in page.tags if own.get("class") == "card"]) == (
+        html = render({name: every[name]}, about)
+        assert len(cards(html)) == (
             name
             not in (
                 "punctuality",
@@ -435,7 +480,7 @@ def test_it_stands_before_everything_else(html: str) -> None:
     text = Page(html).text
     assert text.index("Do this") < text.index("Jobs done")
     assert "streamdq topic configure hopeless --retry 15s" in text
-    assert "Redis was not asked for the settings of today" in text
+    assert "Redis was not asked what is set today" in text
     assert "Nothing: no setting needs a change" in Page(report_of([done("t", AT)])).text
 
 

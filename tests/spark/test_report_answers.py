@@ -48,7 +48,7 @@ def test_more_workers_are_advised_where_there_were_fewer() -> None:
     rows = [capacity_row(hour, slots=slots) for hour, slots in enumerate((4.0, 6.4, 8.0, 1.0))]
     (one,) = do_this({"capacity": rows}, None) or []
     assert (one.topic, one.setting, one.today, one.proposed) == ("t", "Workers", "3", "5")
-    assert "In 2 hours from Mon 5 Jan 01:00 to 02:00 UTC more jobs come due" in one.effect
+    assert "In 2 hours from Mon 5 Jan 01:00 to 02:00 more jobs come due" in one.effect
     assert do_this({"capacity": [capacity_row(slots=4.0)]}, None) == []
     assert do_this({"capacity": [capacity_row(slots=99.0, workers_seen=None)]}, None) == []
     assert do_this({"throughput": []}, None) is None

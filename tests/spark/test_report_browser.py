@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from streamdq.demo.simulated import simulate
+from streamdq.dump.local import LocalFolder
+from streamdq_spark.analysis import analyze, plan
+from streamdq_spark.engines.duck import DuckDB
+from streamdq_spark.report import write_report
 from tests.spark.logs import corners, random_log
 from tests.spark.reports import hostile, report_of
 
@@ -52,6 +58,7 @@ def opened(request: pytest.FixtureRequest, browser: Browser, report: Path) -> It
     page.on("dialog", lambda dialog: seen.append(dialog.message))
     page.on("request", lambda asked: seen.append(asked.url))
     page.goto(report.as_uri())
+    page.evaluate("for (const part of document.querySelectorAll('details')) part.open = true")
     yield page, [what for what in seen if what != report.as_uri()]
     context.close()
 
@@ -79,6 +86,17 @@ def test_it_shows_everything_within_the_window(opened: tuple[Page, list[str]]) -
     lines = page.evaluate(LINES_OF_A_NAME, "appointment.remind")
     assert len(lines) > 5
     assert set(lines) == {1}, "a usual name of a topic is not broken"
+
+
+def test_a_quiet_week_is_three_screens(browser: Browser, tmp_path: Path) -> None:
+    simulate(LocalFolder(tmp_path / "dump"), 20_000, 35, 4, quiet=True)
+    last = date(2026, 2, 8)
+    week = plan(str(tmp_path / "dump"), str(tmp_path / "tables"), last - timedelta(days=6), last)
+    write_report(week.target, analyze(DuckDB(), week), tmp_path / "report.html")
+    for width, height in SIZES.values():
+        page = browser.new_page(viewport={"width": width, "height": height})
+        page.goto((tmp_path / "report.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollHeight") <= 3 * height
 
 
 CUT_OFF = """() => {
@@ -114,7 +132,7 @@ def contrast(page: Page) -> float:
         [int(part) for part in page.evaluate(script).removeprefix("rgb(").removesuffix(")").split(",")]
         for script in (
             "getComputedStyle(document.querySelector('.question')).color",
-            "getComputedStyle(document.querySelector('.card')).backgroundColor",
+            "getComputedStyle(document.querySelector('.cards')).backgroundColor",
         )
     )
 

@@ -12,31 +12,38 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from streamdq import terminal
-from streamdq.cli.common import Json, commands, open_queue
-from streamdq.errors import InvalidInput, MissingExtra
+from streamdq.cli.common import Json, commands
+from streamdq.errors import MissingExtra
 from streamdq.times.durations import to_ms
 
 from ..engines.choice import Name, choose, started
-from .options import DAY, Master, Memory, Quarantine, Verbose, date_of
+from .options import (
+    DAY,
+    AskRedis,
+    Master,
+    Memory,
+    Objective,
+    Page,
+    Quarantine,
+    Slo,
+    Tz,
+    Verbose,
+    check_page,
+    date_of,
+    share_of,
+    waiting_of,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from ..analysis import Plan
-    from ..waiting import Waiting
 
 app = commands()
 _NAMES = {Name.DUCKDB: "DuckDB", Name.SPARK: "Spark"}
 _Report = Annotated[
     Path | None, typer.Option(help="Also write an HTML report.", metavar="FILE", dir_okay=False, show_default=False)
 ]
-_Page = Annotated[
-    str | None,
-    typer.Option(help="The operations page, to which the report's job ids lead.", metavar="URL", show_default=False),
-]
 _Only = Annotated[
     list[str] | None, typer.Option(help="Only this table; may be repeated.", metavar="TABLE", show_default=False)
-]
-_Objective = Annotated[
-    str, typer.Option(help="The share of attempts that should be on time: 99.9% or 0.999.", metavar="SHARE")
 ]
 _Compare = Annotated[
     tuple[str, str] | None,
@@ -56,26 +63,18 @@ def analyze(
     first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **DAY)] = None,
     last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **DAY)] = None,
     report: _Report = None,
-    page: _Page = None,
+    page: Page = None,
     only: _Only = None,
-    slo: Annotated[str, typer.Option(help="An attempt is on time if it starts within this of its due time.")] = "1s",
-    objective: _Objective = "99%",
-    tz: Annotated[
-        str, typer.Option(help="The time zone by whose clocks hours are compared with those of earlier weeks.")
-    ] = "UTC",
+    slo: Slo = "1s",
+    objective: Objective = "99%",
+    tz: Tz = "UTC",
     compare: _Compare = None,
     engine: Annotated[
         Name,
         typer.Option(help="Who calculates: DuckDB on this machine, or Spark, also beyond it; auto says which and why."),
     ] = Name.AUTO,
     master: Master = None,
-    waiting: Annotated[
-        bool,
-        typer.Option(
-            "--waiting",
-            help="Ask Redis for the jobs that wait, for the forecast, and for today's settings, for the report.",
-        ),
-    ] = False,
+    waiting: AskRedis = False,
     memory: Memory = None,
     verbose: Verbose = False,
     quarantine: Quarantine = False,
@@ -95,18 +94,18 @@ def analyze(
         raise MissingExtra(error.name or "pyarrow", "analytics") from error
     days = date_of(first), date_of(last)
     questions = analysis.chosen(only or (), compare=compare is not None)
-    _check_page(page, report)
+    check_page(page, report)
     plan = analysis.plan(
         dump,
         output,
         *days,
         quarantine=quarantine,
         slo_ms=to_ms(slo, "slo"),
-        objective=_share(objective),
+        objective=share_of(objective),
         tz=tz,
         compare=compare,
     )
-    asked = _waiting(context) if waiting else None
+    asked = waiting_of(context) if waiting else None
     analysis.check_output(plan)
     _check_report(report)
     events = analysis.events_to_read(plan, questions)
@@ -164,34 +163,6 @@ def _check_report(report: Path | None) -> None:
 
     if report is not None:
         check_report(report)
-
-
-def _check_page(page: str | None, report: Path | None) -> None:
-    if page is None:
-        return
-    if report is None:
-        raise InvalidInput("--page is for the report: pass --report FILE as well")
-    if not page.startswith(("http://", "https://")):
-        raise InvalidInput(f"page: {page!r} is not a URL; write https://… as in the browser")
-
-
-def _share(text: str) -> float:
-    """99.9% or 0.999, as a share."""
-    number, percent, rest = text.strip().partition("%")
-    try:
-        share = round(float(number) / (100 if percent else 1), 9)
-    except ValueError:
-        share = 0.0
-    if rest or not 0 < share < 1:
-        raise InvalidInput(f"objective: {text!r} is not a share between 0 and 1; write 99.9% or 0.999")
-    return share
-
-
-def _waiting(context: typer.Context) -> Waiting:
-    from ..waiting import waiting_in
-
-    with open_queue(context) as queue:
-        return waiting_in(queue)
 
 
 def _view(summary: dict[str, Any], output: str) -> RenderableType:

@@ -41,13 +41,15 @@ def capacity(
     try:
         from ..report import load_tables
         from ..report.pools import pools
-        from ..table_files import runs_of
+        from ..table_files import runs_of, table_files
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyarrow", "analytics") from error
     folder = open_folder(tables)
-    if not (runs := runs_of(folder, _TABLE)):
+    runs = runs_of(folder, _TABLE)
+    if not runs and not list(table_files(folder, _TABLE)):
         raise InvalidInput(f"there is no table {_TABLE} in {folder.url}: pass the output folder of streamdq analyze")
-    found = pools(load_tables(folder, [_TABLE], runs[-1][1], runs[-1][0])[_TABLE], concurrency)
+    rows = load_tables(folder, [_TABLE], runs[-1][1], runs[-1][0])[_TABLE] if runs else ()
+    found = pools(rows, concurrency)
     if as_json:
         terminal.print_json([asdict(pool) | {"hours": [_as_json(hour) for hour in pool.hours]} for pool in found])
     else:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from math import ceil
 
-from ..measures import BUDGET_DAYS, BURN_LIMITS, MIN_LATE, OBJECTIVE, SLO_MS
+from ..measures import BUDGET_DAYS, BURN_LIMITS, MIN_LATE, SLO_MS
 from .charts import Axis, bars
-from .parts import Figure, Grid, Section, TableRow, Tables, figure, grid, total
+from .parts import Colours, Figure, Grid, Section, TableRow, Tables, figure, grid, total
 from .todo import Advised
 from .words import aim, hour, number, percent, span
 
@@ -19,7 +20,7 @@ _HALF = 0.5
 _WINDOWS = {"burn_1h": "1 h", "burn_6h": "6 h", "burn_3d": "3 days"}
 
 
-def budget(tables: Tables, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -> Section:
+def budget(tables: Tables, slo_ms: int, objective: float, colours: Colours) -> Section:
     section = Section(
         "budget",
         "How much of the error budget is left?",
@@ -30,17 +31,12 @@ def budget(tables: Tables, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -
     if not rows:
         section.lacking = "Of no attempt in this period is it known when it started."
         return section
-    over = [row for row in rows if row["left"] < 0]
-    worst = rows[0]
-    section.answer = (
-        "Nothing of it is spent."
-        if not worst["spent"]
-        else f"{len(over)} of {len(rows)} topics {'has' if len(over) == 1 else 'have'} overdrawn it, "
-        f"{worst['topic']} most: {_part_of_budget(worst['spent'])} spent."
-        if over
-        else f"All of {len(rows)} topics have some left, {worst['topic']} the least: {_part_of_budget(worst['left'])}."
-    )
-    section.figures = [_spent(rows)]
+    section.answer = _in_words(rows)
+    section.calm = all(row["left"] >= 0 and row["alert"] == "none" for row in rows)
+    section.brief = section.answer
+    days = min(BUDGET_DAYS, ceil(max(row["days"] for row in rows)))
+    section.span = f"the last {days} days" if days > 1 else "the last day"
+    section.figures = [_spent(rows, colours)]
     incidents = sorted(tables["budget_incidents"], key=lambda row: -row["spent"])
     section.grids = [_topics(rows), _incidents(incidents, tables["lateness_causes"])]
     section.notes = [
@@ -56,8 +52,18 @@ def budget(tables: Tables, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -
     return section
 
 
-def _limits() -> str:
-    return ", ".join(f"{BURN_LIMITS[name]:.2g} × on in {window}" for name, window in _WINDOWS.items())
+def _in_words(rows: Sequence[TableRow]) -> str:
+    """Of topics, the one that has spent most first."""
+    over, worst = [row for row in rows if row["left"] < 0], rows[0]
+    if not worst["spent"]:
+        return "Nothing of it is spent."
+    if not over:
+        return (
+            f"All of {len(rows)} topics have some left, {worst['topic']} the least: {_part_of_budget(worst['left'])}."
+        )
+    have = "has" if len(over) == 1 else "have"
+    most = f"{worst['topic']} most: {_part_of_budget(worst['spent'])} spent."
+    return f"{len(over)} of {len(rows)} topics {have} overdrawn it, {most}"
 
 
 def overdrawn(tables: Tables, slo_ms: int = SLO_MS) -> list[Advised]:
@@ -119,17 +125,18 @@ def _how_long(days: float) -> str:
 
 def _when(incident: TableRow) -> str:
     first, end = incident["first_hour"], incident["last_hour"] + timedelta(hours=1)
-    return f"{hour(first)} to {f'{end:%H:%M}' if end - first < timedelta(days=1) else hour(end)} UTC"
+    return f"{hour(first)} to {f'{end:%H:%M}' if end - first < timedelta(days=1) else hour(end)}"
 
 
-def _spent(rows: Sequence[TableRow]) -> Figure:
+def _spent(rows: Sequence[TableRow], colours: Colours) -> Figure:
     shown = [(str(row["topic"]), row["spent"] * 100, _part_of_budget(row["spent"])) for row in rows[:MOST_BARS]]
-    title = f"Error budget of {BUDGET_DAYS} days that is spent, by topic"
+    title = "Error budget that is spent, by topic"
+    styles = [colours.style(row["topic"]) for row in rows]
     text = "; ".join(f"{label}: {value}" for label, _, value in shown)
     # So that the line is seen where one topic is far beyond it.
     top = min(MOST_DRAWN, max(MOST_DRAWN / 4, *(value for _, value, _ in shown)))
     axis = Axis("% of the budget; the line is all of it", lambda value: f"{value:g} %", top)
-    return figure(title, lambda width: bars(width, title, text, axis, shown, mark=100.0))
+    return figure(title, lambda width: bars(width, title, text, axis, shown, styles=styles, mark=100.0))
 
 
 def _topics(rows: Sequence[TableRow]) -> Grid:
@@ -156,7 +163,7 @@ def _incidents(incidents: Sequence[TableRow], causes: Sequence[TableRow]) -> Gri
         return "–" if by_worker is None else percent(by_worker)
 
     return grid(
-        ["Topic", "Incident (UTC)", "Hours", "Late", "Of attempts", "Budget spent", "Waited for a worker"],
+        ["Topic", "Incident", "Hours", "Late", "Of attempts", "Budget spent", "Waited for a worker"],
         [
             [
                 str(row["topic"]), _when(row), number(row["hours"]), number(row["late"]),

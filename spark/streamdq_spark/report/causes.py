@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from .charts import Axis, stacked
+from .charts import PLAIN, Axis, Series, stacked
 from .parts import Figure, Grid, Section, TableRow, Tables, day_of, figure, grid, grouped, total
+from .timing import missed
 from .words import day, hour, number, percent, span
 
 MOST_HOURS = 12
@@ -17,7 +18,7 @@ _EACH = "each with as many at once as it was seen to run on that day"
 MOVER, WORKER = "waiting for the mover", "waiting for a worker"
 
 
-def causes(tables: Tables) -> Section:
+def causes(tables: Tables, objective: float) -> Section:
     section = Section(
         "causes",
         "Where did lateness come from?",
@@ -34,7 +35,9 @@ def causes(tables: Tables) -> Section:
         f"Of {span(late)} of lateness, added up over {number(total(rows, 'attempts'))} attempts, jobs spent "
         f"{percent(mover)} waiting for the mover and {percent(1 - mover)} waiting for a worker."
     )
-    section.figures = [_by_time(rows, section.answer)]
+    section.calm = not missed(tables, objective)
+    section.brief = f"{percent(mover)} was waiting for the mover, {percent(1 - mover)} for a worker."
+    section.figures = [_by_time(rows, section.answer)] if len(grouped(rows, "hour")) > 1 else []
     section.grids = [_by_topic(rows), _worst_hours(rows, tables["workers"])]
     section.notes = [
         "Retries: how long attempts after a failure had to wait before they were due. That is no lateness.",
@@ -53,8 +56,8 @@ def _by_time(rows: Sequence[TableRow], text: str) -> Figure:
     moments = [begin + step * n for n in range((last - begin) // step + 1)]
     own = grouped([{**row, "at": row["hour"] if few else day_of(row["hour"])} for row in rows], "at")
     series = [
-        (name, [total(own.get(at, ()), column) / 1000 for at in moments])
-        for name, column in ((MOVER, "mover_ms"), (WORKER, "worker_ms"))
+        Series(name, [total(own.get(at, ()), column) / 1000 for at in moments], style)
+        for name, column, style in ((MOVER, "mover_ms", "hot"), (WORKER, "worker_ms", PLAIN))
     ]
     title = f"Lateness by cause, per {'hour' if few else 'day'}"
     axis = Axis("seconds, all attempts added up")
@@ -92,7 +95,7 @@ def _worst_hours(rows: Sequence[TableRow], workers: Sequence[TableRow]) -> Grid:
     busy = {at: total(own, "busy_ms") / (total(own, "slots") * HOUR_MS) for at, own in grouped(workers, "hour").items()}
     worst = sorted((row for row in rows if row["late_ms"]), key=lambda row: (-row["late_ms"], row["topic"]))
     return grid(
-        ["Topic", "Most lateness in (UTC)", "Attempts a minute", "Lateness, mean", "Mover", "Worker", "Busy"],
+        ["Topic", "Most lateness in", "Attempts a minute", "Lateness, mean", "Mover", "Worker", "Busy"],
         [
             [
                 row["topic"], hour(row["hour"]), number(round(row["attempts"] / HOUR_MIN, 1)),

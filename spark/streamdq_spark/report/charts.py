@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from .svg import Svg, cut, text_width, ticks
 from .words import short, span
 
-FORMS = 8  # series colours in the style; all further series share the last
+PLAIN = "plain"
+"""The style of what is no topic."""
 ROW = 26
 NARROW_BELOW = 500
 KEY_LINE = 18
@@ -56,9 +57,18 @@ class _NamedRows:
 
 
 def bars(
-    width: int, title: str, text: str, axis: Axis, rows: Sequence[tuple[str, float, str]], *, mark: float | None = None
+    width: int,
+    title: str,
+    text: str,
+    axis: Axis,
+    rows: Sequence[tuple[str, float, str]],
+    *,
+    styles: Sequence[str] = (),
+    mark: float | None = None,
 ) -> Svg:
-    """Horizontal bars: (label, value, the value's text). `mark`: a line across all at this value."""
+    """Horizontal bars: (label, value, the value's text). `styles`: of each bar. `mark`: a line across all at this
+    value.
+    """
     named = _NamedRows.of(width, [row[0] for row in rows], 0.42)
     left, right = named.left, width - 8 - text_width([row[2] for row in rows])
     scale = ticks(axis.top or max([row[1] for row in rows] + [mark or 0.0]), 3 if named.narrow else 5)
@@ -73,7 +83,8 @@ def bars(
     for i, (label, value, shown) in enumerate(rows):
         y = named.middle(i) - 9
         named.draw_name(drawing, i, label)
-        drawing.rect(left, y, max(x_of(value) - left, 1), ROW - 8, "s0", f"{label}: {shown}")
+        style = styles[i] if styles else PLAIN
+        drawing.rect(left, y, max(x_of(value) - left, 1), ROW - 8, style, f"{label}: {shown}")
         drawing.label(x_of(value) + 6, y + 13, shown, "value")
     if mark is not None:
         drawing.line(x_of(mark), 0, x_of(mark), bottom, "mark")
@@ -88,6 +99,18 @@ def _draw_value_ticks(
         anchor = "start" if tick == 0 and at_edge else "middle"
         drawing.line(x_of(tick), 0, x_of(tick), bottom, "grid")
         drawing.label(x_of(tick), bottom + 15, axis.show(tick), "tick", anchor)
+
+
+DOT = "dot"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A part of each column."""
+
+    name: str
+    values: Sequence[float]
+    style: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,29 +136,28 @@ def stacked(
     text: str,
     axis: Axis,
     columns: Sequence[str],
-    series: Sequence[tuple[str, Sequence[float]]],
+    series: Sequence[Series],
     *,
     line: tuple[str, Sequence[float | None]] | None = None,
 ) -> Svg:
-    """Stacked columns, one colour for each series, and a line of dots over them."""
-    left, top, height = 46.0, 22.0, 210.0
+    """Stacked columns, and a line of dots over them."""
+    left, top, height = 46.0, 22.0, 170.0 if width >= NARROW_BELOW else 130.0
     over, dots = line or (None, ())
-    names = [name for name, _ in series] + ([over] if over else [])
-    legend = _legend_rows(names, width)
-    drawing = Svg(width, top + height + 44 + 20 * len(legend), title, text)
-    scale = ticks(_highest([values for _, values in series], dots))
+    legend = _legend_rows([(one.style, one.name) for one in series] + ([(DOT, over)] if over else []), width)
+    drawing = Svg(width, top + height + 28 + 20 * len(legend), title, text)
+    scale = ticks(_highest([one.values for one in series], dots))
     plot = _Columns(left, (width - left - 4) / max(1, len(columns)), top + height, height, scale[-1])
     for tick in scale:
         drawing.line(left, plot.y(tick), width, plot.y(tick), "grid")
         drawing.label(left - 6, plot.y(tick) + 4, axis.show(tick), "tick", "end")
     drawing.label(0, 11, axis.label, "axis")
     for i, column in enumerate(columns):
-        _draw_stack(drawing, plot, i, [(f"{column}, {name}", values[i]) for name, values in series], axis)
+        _draw_stack(drawing, plot, i, column, series, axis)
     _draw_column_names(drawing, plot, columns)
     for i, value in enumerate(dots):
         if value is not None:
-            drawing.circle(plot.x(i + 0.5), plot.y(value), 3.5, "dot", f"{columns[i]}: {axis.show(value)}")
-    _draw_legend(drawing, legend, plot.bottom + 40, over)
+            drawing.circle(plot.x(i + 0.5), plot.y(value), 3.5, DOT, f"{columns[i]}: {axis.show(value)}")
+    _draw_legend(drawing, legend, plot.bottom + 40)
     return drawing
 
 
@@ -145,14 +167,15 @@ def _highest(series: Sequence[Sequence[float]], dots: Sequence[float | None]) ->
     return max([0.0, *stacks, *(value for value in dots if value is not None)])
 
 
-def _draw_stack(drawing: Svg, plot: _Columns, number: int, parts: Sequence[tuple[str, float]], axis: Axis) -> None:
+def _draw_stack(drawing: Svg, plot: _Columns, number: int, column: str, series: Sequence[Series], axis: Axis) -> None:
     y = plot.bottom
-    for form, (label, value) in enumerate(parts):
+    for one in series:
+        value = one.values[number]
         if value > 0:
             height = plot.bottom - plot.y(value)
             y -= height
             x, width = plot.x(number + 0.1), plot.room * 0.8
-            drawing.rect(x, y, width, height, _form(form), f"{label}: {axis.show(value)}")
+            drawing.rect(x, y, width, height, one.style, f"{column}, {one.name}: {axis.show(value)}")
 
 
 def _draw_column_names(drawing: Svg, plot: _Columns, columns: Sequence[str]) -> None:
@@ -297,8 +320,17 @@ class _Key:
             drawing.label(x + 20, y + 9, NO_DATA, "tick")
 
 
-def ranges(width: int, title: str, text: str, axis: str, rows: Sequence[tuple[str, float, float, float]]) -> Svg:
-    """From the median (dot) over the 95th to the 99th percentile (line, tick) of times in ms, on a log scale."""
+def ranges(
+    width: int,
+    title: str,
+    text: str,
+    axis: str,
+    rows: Sequence[tuple[str, float, float, float]],
+    styles: Sequence[str],
+) -> Svg:
+    """From the median (dot) over the 95th to the 99th percentile (line, tick) of times in ms, on a log scale.
+    `styles`: of each row.
+    """
     named = _NamedRows.of(width, [row[0] for row in rows], 0.35, margin=8.0)
     left, right = named.left, width - 16.0
     bottom = named.step * len(rows)
@@ -311,13 +343,13 @@ def ranges(width: int, title: str, text: str, axis: str, rows: Sequence[tuple[st
 
     _draw_log_ticks(drawing, marks, x_of, bottom)
     drawing.label((left + right) / 2, bottom + 33, axis, "axis", "middle")
-    for i, (label, p50, p95, p99) in enumerate(rows):
+    for i, ((label, p50, p95, p99), style) in enumerate(zip(rows, styles, strict=True)):
         y = named.middle(i)
         named.draw_name(drawing, i, label)
-        drawing.line(x_of(p50), y, x_of(p99), y, "thin")
-        drawing.line(x_of(p50), y, x_of(p95), y, "thick")
-        drawing.line(x_of(p99), y - 6, x_of(p99), y + 6, "thick")
-        drawing.circle(x_of(p50), y, 5, "s0", f"{label}: median {span(p50)}, p95 {span(p95)}, p99 {span(p99)}")
+        drawing.rect(x_of(p50), y - 0.75, x_of(p99) - x_of(p50), 1.5, style)
+        drawing.rect(x_of(p50), y - 2, x_of(p95) - x_of(p50), 4, style)
+        drawing.rect(x_of(p99) - 2, y - 6, 4, 12, style)
+        drawing.circle(x_of(p50), y, 5, style, f"{label}: median {span(p50)}, p95 {span(p95)}, p99 {span(p99)}")
     return drawing
 
 
@@ -350,31 +382,28 @@ def log_marks(low: float, high: float) -> list[float]:
 _SHORT = 4
 
 
-def _form(number: int) -> str:
-    return f"s{min(number, FORMS - 1)}"
-
-
-def _legend_rows(names: Sequence[str], width: float) -> list[list[tuple[int, str]]]:
-    rows: list[list[tuple[int, str]]] = [[]]
+def _legend_rows(names: Sequence[tuple[str, str]], width: float) -> list[list[tuple[str, str]]]:
+    """Of (style, name), as many in a row as there is room for."""
+    rows: list[list[tuple[str, str]]] = [[]]
     used = 0.0
-    for number, name in enumerate(names):
+    for style, name in names:
         need = text_width([name]) + 30
         if rows[-1] and used + need > width:
             rows.append([])
             used = 0.0
-        rows[-1].append((number, name))
+        rows[-1].append((style, name))
         used += need
     return rows
 
 
-def _draw_legend(drawing: Svg, rows: Sequence[Sequence[tuple[int, str]]], y: float, dots: str | None) -> None:
+def _draw_legend(drawing: Svg, rows: Sequence[Sequence[tuple[str, str]]], y: float) -> None:
     for row in rows:
         x = 0.0
-        for number, name in row:
-            if name == dots:
-                drawing.circle(x + 6, y - 4, 3.5, "dot", name)
+        for style, name in row:
+            if style == DOT:
+                drawing.circle(x + 6, y - 4, 3.5, DOT, name)
             else:
-                drawing.rect(x, y - 10, 12, 12, _form(number))
+                drawing.rect(x, y - 10, 12, 12, style)
             drawing.label(x + 17, y, cut(name, drawing.width - 20), "name")
             x += text_width([name]) + 30
         y += 20

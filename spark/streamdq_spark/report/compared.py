@@ -67,6 +67,8 @@ def compared(tables: Tables, spans: tuple[str, str]) -> Section:
         if judged
         else "There are too few attempts in these time spans to say."
     )
+    section.brief, section.calm = section.answer, not found
+    section.span = f"{spans[0]} and {spans[1]}"
     section.grids = [
         grid(
             ["Topic", "What", "Verdict", *spans],

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .charts import Axis, bars
-from .parts import Figure, Grid, Section, TableRow, Tables, figure, grid, has_groups, subject, total
+from .parts import Colours, Figure, Grid, Section, TableRow, Tables, figure, grid, has_groups, subject, total
 from .words import number, percent, size, span
 
 MOST_DRAWN = 12
 _HOUR_MS = 3_600_000
 
 
-def cost(tables: Tables) -> Section:
+def cost(tables: Tables, colours: Colours) -> Section:
     section = Section(
         "cost",
         "What did it cost?",
@@ -30,7 +30,8 @@ def cost(tables: Tables) -> Section:
         f"{percent(reclaimed)} to those that were taken over. {subject(rows[0], several)} took "
         f"{percent(rows[0]['share'])}."
     )
-    section.figures = [_by_queue(rows, several, section.answer)]
+    section.brief = f"{span(spent)} in handlers, {percent(failed + reclaimed)} of it wasted."
+    section.figures = [_by_queue(rows, several, section.answer, colours)]
     section.grids = [_grid(rows, several)]
     if tables["cost_by_key"]:
         section.grids.append(_of_keys(tables["cost_by_key"], several))
@@ -42,10 +43,11 @@ def cost(tables: Tables) -> Section:
     return section
 
 
-def _by_queue(rows: Sequence[TableRow], several: bool, text: str) -> Figure:
+def _by_queue(rows: Sequence[TableRow], several: bool, text: str, colours: Colours) -> Figure:
     title = "Time that handlers ran"
     shown = [(subject(row, several), row["worker_ms"] / _HOUR_MS, span(row["worker_ms"])) for row in rows[:MOST_DRAWN]]
-    return figure(title, lambda width: bars(width, title, text, Axis("hours, added up"), shown))
+    styles = [colours.style(row["topic"]) for row in rows[:MOST_DRAWN]]
+    return figure(title, lambda width: bars(width, title, text, Axis("hours, added up"), shown, styles=styles))
 
 
 def _grid(rows: Sequence[TableRow], several: bool) -> Grid:

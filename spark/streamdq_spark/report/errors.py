@@ -33,12 +33,15 @@ def errors(tables: Tables, page: str) -> Section:
         f"{number(len(classes))} {'class' if len(classes) == 1 else 'classes'} of errors: {number(found['new'])} new "
         f"in the last seven days, {number(found['spreading'])} more frequent than in the seven before."
     )
+    section.calm = not any(found.values())
+    kinds = f"{number(len(classes))} {'class' if len(classes) == 1 else 'classes'}"
+    section.brief = f"{kinds}: {number(found['new'])} new, {number(found['spreading'])} spreading."
     groups = has_groups(classes)
     section.figures = [_by_day(tables["errors"], groups)]
     section.grids = [
         grid(
             [
-                "Topic", "Error", "Verdict", "First seen (UTC)", "Failed", "Week before", "Now", "Hosts",
+                "Topic", "Error", "Verdict", "First seen", "Failed", "Week before", "Now", "Hosts",
                 "For example",
             ],
             [
@@ -74,7 +77,7 @@ def new_errors(tables: Tables) -> list[Advised]:
 
 def _look_at(row: TableRow) -> Advised:
     where = f"{percent(row['of_host'])} of them on {row['host']}" if row["hosts"] > 1 else f"all on {row['host']}"
-    since = f" since {hour(row['first'])} UTC" if row["verdict"] == "new" else ""
+    since = f" since {hour(row['first'])}" if row["verdict"] == "new" else ""
     on = f", {where}" if row["host"] else ""
     return Advised(
         str(row["topic"]),
@@ -105,7 +108,7 @@ def _by_day(rows: Sequence[TableRow], groups: bool) -> Figure:
             across=f"{day(days[0])} to {day(days[-1])}",
         )  # fmt: skip
 
-    return figure(title, draw)
+    return figure(title, draw, f"{day(days[0])} to {day(days[-1])}")
 
 
 def hosts(tables: Tables) -> Section:
@@ -128,6 +131,9 @@ def hosts(tables: Tables) -> Section:
         if judged
         else "Unknown: there is too little to compare."
     )
+    section.brief = section.answer
+    section.calm = not bad
+    section.span = "the last 14 days"
     section.grids = [
         grid(
             ["Host", "Group", "What", "Verdict", "Of attempts", "Seen", "As the others", "Times"],

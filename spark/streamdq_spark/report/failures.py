@@ -7,7 +7,20 @@ from collections.abc import Sequence
 from streamdq.job.retry import RetrySchedule
 
 from .charts import Axis, bars, matrix
-from .parts import Figure, Section, TableRow, Tables, figure, grid, grouped, has_groups, job_cell, subject, total
+from .parts import (
+    Colours,
+    Figure,
+    Section,
+    TableRow,
+    Tables,
+    figure,
+    grid,
+    grouped,
+    has_groups,
+    job_cell,
+    subject,
+    total,
+)
 from .svg import Svg
 from .todo import Settings, advised
 from .words import hour, number, percent, span
@@ -37,8 +50,10 @@ def retries(tables: Tables) -> Section:
         section.lacking = "No retry of a job ended in this period."
         return section
     first = [row for row in rows if row["step"] == 0]
+    failed = percent(1 - total(first, "done") / max(1, total(first, "attempts")))
+    section.brief = f"{failed} of first attempts failed; retries finished {number(total(again, 'done'))} jobs."
     section.answer = (
-        f"{percent(1 - total(first, 'done') / max(1, total(first, 'attempts')))} of first attempts failed; retries "
+        f"{failed} of first attempts failed; retries "
         f"then finished {number(total(again, 'done'))} jobs with {number(total(again, 'attempts'))} attempts."
         f"{_worst_step(again, tables['advice'])}"
     )
@@ -118,7 +133,7 @@ def _funnel(again: Sequence[TableRow], groups: bool) -> Figure:
     return figure(title, draw)
 
 
-def dead_letters(tables: Tables, page: str) -> Section:
+def dead_letters(tables: Tables, page: str, colours: Colours) -> Section:
     section = Section(
         "dead", "Why were jobs given up?", "Dead letters by reason and error, so that the cause can be fixed."
     )
@@ -128,17 +143,19 @@ def dead_letters(tables: Tables, page: str) -> Section:
         return section
     given_up, kicked = total(rows, "dead"), total(rows, "kicked")
     sent_back = f" {number(given_up)} were given up, and {number(kicked)} of these sent back." if kicked else ""
+    section.brief = f"{number(given_up)} given up, {number(given_up - kicked)} of them not sent back."
+    section.calm = not _more_than_before(tables["changes"])
     causes = [(key, sum(map(left, own))) for key, own in grouped(rows, "topic", "reason", "error").items()]
     causes = sorted((cause for cause in causes if cause[1]), key=lambda cause: -cause[1])
     if causes:
         section.answer = _largest_cause(*causes[0], given_up - kicked) + sent_back
-        section.figures = [_causes(causes)]
+        section.figures = [_causes(causes, colours)]
     else:
         section.answer = f"Nothing is left: {number(given_up)} given up, and all sent back."
     groups = has_groups(tables["throughput"])
     section.grids = [
         grid(
-            ["Topic", "Reason", "Error", "The last one", "Given up", "Sent back", "Left", "Share", "Last (UTC)"],
+            ["Topic", "Reason", "Error", "The last one", "Given up", "Sent back", "Left", "Share", "Last"],
             [
                 [
                     subject(row, groups), _REASONS.get(row["reason"], row["reason"] or "–"), row["error"] or "–",
@@ -157,17 +174,22 @@ def dead_letters(tables: Tables, page: str) -> Section:
     return section
 
 
+def _more_than_before(changes: Sequence[TableRow]) -> bool:
+    return any(row["measure"] == "dead" and row["verdict"] == "worse" for row in changes)
+
+
 def left(row: TableRow) -> int:
     """How many of these letters were not sent back."""
     return int(row["dead"] - row["kicked"])
 
 
-def _causes(causes: Sequence[tuple[tuple[str, str, str], int]]) -> Figure:
+def _causes(causes: Sequence[tuple[tuple[str, str, str], int]], colours: Colours) -> Figure:
     shown = [(f"{t} · {e or r}", float(n), number(n)) for (t, r, e), n in causes[:10]]
     title = "Dead letters by topic and error"
     text = "; ".join(f"{label}: {value}" for label, _, value in shown)
     axis = Axis("jobs given up and not sent back")
-    return figure(title, lambda width: bars(width, title, text, axis, shown))
+    styles = [colours.style(topic) for (topic, _, _), _ in causes[:10]]
+    return figure(title, lambda width: bars(width, title, text, axis, shown, styles=styles))
 
 
 def _largest_cause(cause: tuple[str, str, str], jobs: int, dead: int) -> str:
@@ -176,7 +198,7 @@ def _largest_cause(cause: tuple[str, str, str], jobs: int, dead: int) -> str:
     return f"{number(dead)} jobs. The largest cause, {percent(jobs / dead)} of them: {topic}, {why}."
 
 
-def duplicates(tables: Tables, page: str) -> Section:
+def duplicates(tables: Tables, page: str, colours: Colours) -> Section:
     section = Section(
         "duplicates",
         "Was work lost or done twice?",
@@ -192,18 +214,11 @@ def duplicates(tables: Tables, page: str) -> Section:
         f"{number(again) + ' times a job' if again else 'No job'} ended as done twice. {number(reclaimed)} attempts"
         f"{f', {percent(reclaimed / started)} of all,' if reclaimed else ''} were taken over."
     )
+    section.calm = not again
+    twice = f"{number(again)} done twice" if again else "Nothing done twice"
+    section.brief = f"{twice}; {number(reclaimed)} attempts taken over."
     groups = has_groups(rows)
-    ranked = sorted(rows, key=lambda row: -(row["share_reclaimed"] or 0))
-    shown = [
-        (subject(row, groups), row["share_reclaimed"] * 10_000, f"{row['share_reclaimed'] * 10_000:,.1f}")
-        for row in ranked
-        if row["share_reclaimed"]
-    ][:12]
-    if shown:
-        title = "Attempts taken over, by topic"
-        text = "; ".join(f"{label}: {value} of 10,000" for label, _, value in shown)
-        axis = Axis("of 10,000 attempts")
-        section.figures = [figure(title, lambda width: bars(width, title, text, axis, shown))]
+    section.figures = _taken_over(rows, groups, colours)
     section.grids = [
         grid(
             [
@@ -225,6 +240,19 @@ def duplicates(tables: Tables, page: str) -> Section:
         "Handed back: by a worker that stopped, or that was lost before it started the job; this uses up no attempt."
     ]
     return section
+
+
+def _taken_over(rows: Sequence[TableRow], groups: bool, colours: Colours) -> list[Figure]:
+    """Nothing if none was."""
+    ranked = sorted((row for row in rows if row["share_reclaimed"]), key=lambda row: -row["share_reclaimed"])[:12]
+    if not ranked:
+        return []
+    of_10_000 = [row["share_reclaimed"] * 10_000 for row in ranked]
+    shown = [(subject(row, groups), value, f"{value:,.1f}") for row, value in zip(ranked, of_10_000, strict=True)]
+    title = "Attempts taken over, by topic"
+    text = "; ".join(f"{label}: {value} of 10,000" for label, _, value in shown)
+    axis, styles = Axis("of 10,000 attempts"), [colours.style(row["topic"]) for row in ranked]
+    return [figure(title, lambda width: bars(width, title, text, axis, shown, styles=styles))]
 
 
 _TTR = {
@@ -257,13 +285,12 @@ def advice(tables: Tables, settings: Settings | None) -> Section:
         f"{'one retry schedule' if len(short) == 1 else f'{len(short)} retry schedules'} can be shorter."
     )
     groups = has_groups(rows)
+    changes = advised(tables, settings)
+    section.brief = f"{number(len(changes)) if changes else 'Nothing'} in {number(len(rows))} queues."
     section.grids = [
         grid(
             ["Topic", "Setting", "Command", "Today", "Proposed"],
-            [
-                [one.topic, one.setting, one.command or "–", one.today, one.proposed]
-                for one in advised(tables, settings)
-            ],
+            [[one.topic, one.setting, one.command or "–", one.today, one.proposed] for one in changes],
             texts=3,
         ),
         grid(

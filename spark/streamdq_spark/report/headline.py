@@ -35,17 +35,14 @@ def tiles(tables: Tables, slo_ms: int, objective: float) -> list[Tile]:
     made: list[Tile] = []
     if "time_to_finish" in tables:
         rows = [row for row in tables["time_to_finish"] if row["scope"] == "job"]
-        made.append(
-            Tile("Jobs done", number(total(rows, "jobs")), f"of {len(rows)} topic{'' if len(rows) == 1 else 's'}")
-        )
+        topics = f"of {number(len(rows))} topic{'' if len(rows) == 1 else 's'}"
+        made.append(Tile("Jobs done", number(total(rows, "jobs")), topics))
     if "punctuality_topics" in tables:
         made.append(_on_time(tables["punctuality_topics"], slo_ms, objective))
     if "throughput" in tables:
         made += _failures(tables["throughput"], tables.get("dead_letters"))
-    if "duplicates" in tables:
-        again = total(tables["duplicates"], "done_again")
-        note = "jobs that ended as done more than once"
-        made.append(Tile("Done twice", number(again), note, "bad" if again else "good"))
+    if again := total(tables.get("duplicates", ()), "done_again"):
+        made.append(Tile("Done twice", number(again), "jobs that ended as done more than once", "bad"))
     return made
 
 
@@ -100,7 +97,7 @@ def _incidents(at: datetime, what: str, found: list[TableRow]) -> str:
     """Topics that became unusual in the same hour and way, in one line."""
     topics, hours = [str(row["topic"]) for row in found], max(row["hours"] for row in found)
     where = topics[0] if len(topics) == 1 else f"{len(topics)} topics, {topics[0]} most"
-    return f"{what}: {where}, {hour(at)} UTC{f', {hours} hours' if hours > 1 else ''}"
+    return f"{what}: {where}, {hour(at)}{f', {hours} hours' if hours > 1 else ''}"
 
 
 def _weight(row: TableRow) -> float:

@@ -5,19 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from streamdq.link.consumers import begun_ms
+
 from ..measures import DEFAULT_TZ
-from .charts import Axis, bars, matrix, stacked
-from .parts import Figure, Grid, Section, TableRow, Tables, day_of, figure, grid, grouped, has_groups, subject, total
+from .charts import Axis, Series, bars, matrix, stacked
+from .parts import (
+    OTHERS,
+    Colours,
+    Figure,
+    Grid,
+    Section,
+    TableRow,
+    Tables,
+    day_of,
+    figure,
+    grid,
+    grouped,
+    has_groups,
+    subject,
+    total,
+)
 from .svg import Svg
 from .words import day, hour, number, percent, short, size, span
 
-MOST_TOPICS = 7
-OTHERS = "all others"
 HOUR = timedelta(hours=1)
 FEW_DAYS, MANY_DAYS = 3, 120
 
 
-def throughput(tables: Tables) -> Section:
+def throughput(tables: Tables, colours: Colours) -> Section:
     section = Section(
         "throughput", "How much was done?", "Attempts that ended as done, and what else happened to jobs."
     )
@@ -27,13 +42,14 @@ def throughput(tables: Tables) -> Section:
         return section
     done, days = total(rows, "done"), len({day_of(row["hour"]) for row in rows})
     busiest = max(grouped(rows, "hour").items(), key=lambda item: total(item[1], "done"))
+    daily = f", {number(done / days)} a day" if days > 1 else ""
     section.answer = (
-        f"{number(done)} done, {number(done / days)} a day; the busiest hour was {hour(busiest[0])} UTC with "
-        f"{number(total(busiest[1], 'done'))}."
+        f"{number(done)} done{daily}; the busiest hour was {hour(busiest[0])} with {number(total(busiest[1], 'done'))}."
         if done
         else "No job was done; what else happened to them is in the table."
     )
-    section.figures = [_by_time(rows)] if done else []
+    section.calm, section.brief = not done, section.answer
+    section.figures = _by_time(rows, colours) if done else []
     groups = has_groups(rows)
     by_subject = grouped(rows, "topic", "group")
     ranked = sorted(by_subject.values(), key=lambda own: -total(own, "done"))
@@ -56,16 +72,14 @@ def throughput(tables: Tables) -> Section:
     return section
 
 
-def _series(rows: Sequence[TableRow], times: Sequence[datetime], column: str) -> list[tuple[str, list[float]]]:
-    """Sums by the rows' `at`, for each of the largest topics, and for all others together."""
-    ranked = sorted(grouped(rows, "topic").values(), key=lambda own: -_sum(own, column))
-    named = [(str(own[0]["topic"]), own) for own in ranked[:MOST_TOPICS]]
-    if others := [row for own in ranked[MOST_TOPICS:] for row in own]:
-        named.append((OTHERS, others))
+def _series(rows: Sequence[TableRow], times: Sequence[datetime], column: str, colours: Colours) -> list[Series]:
+    """Sums by the rows' `at`, for each topic with a colour, and for all others together."""
+    by_style = grouped(({**row, "style": colours.style(row["topic"])} for row in rows), "style")
     series = []
-    for name, own in named:
+    for style, own in sorted(by_style.items()):
         sums = {at: _sum(of_time, column) for at, of_time in grouped(own, "at").items()}
-        series.append((name, [sums.get(at, 0.0) for at in times]))
+        name = "all others" if style == OTHERS else str(own[0]["topic"])
+        series.append(Series(name, [sums.get(at, 0.0) for at in times], style))
     return series
 
 
@@ -73,19 +87,22 @@ def _sum(rows: Sequence[TableRow], column: str) -> float:
     return float(sum(row[column] or 0 for row in rows))
 
 
-def _by_time(rows: Sequence[TableRow]) -> Figure:
+def _by_time(rows: Sequence[TableRow], colours: Colours) -> list[Figure]:
+    """None of a single hour."""
     unit, step, place = _unit(rows)
     first, last = place(min(r["hour"] for r in rows)), place(max(r["hour"] for r in rows))
     times = [first + step * n for n in range(int((last - first) / step) + 1)]
+    if len(times) < 2:
+        return []
     placed = [{**row, "at": place(row["hour"])} for row in rows]
-    series = _series(placed, times, "done")
-    all_done = [sum(values[i] for _, values in series) for i in range(len(times))]
+    series = _series(placed, times, "done", colours)
+    all_done = [sum(one.values[i] for one in series) for i in range(len(times))]
     peak = max(range(len(times)), key=all_done.__getitem__)
     columns = [f"{at:%H:%M}" if unit == "hour" else f"{at.day} {at:%b}" for at in times]
     title = f"Done per {unit}, by topic"
     text = f"The most in a {unit}: {number(all_done[peak])}, {columns[peak]}; the least: {number(min(all_done))}."
-    axis = Axis(f"done per {unit} (UTC)")
-    return figure(title, lambda width: stacked(width, title, text, axis, columns, series))
+    axis = Axis(f"done per {unit}")
+    return [figure(title, lambda width: stacked(width, title, text, axis, columns, series))]
 
 
 def _unit(rows: Sequence[TableRow]) -> tuple[str, timedelta, Callable[[datetime], datetime]]:
@@ -108,28 +125,35 @@ def workers(tables: Tables) -> Section:
     if not rows:
         section.lacking = "No attempt with a start time ended in this period."
         return section
-    consumers = sorted(grouped(rows, "consumer").items(), key=lambda item: -total(item[1], "busy_ms"))
     peak = max(rows, key=lambda row: row["utilisation"])
-    section.answer = (
-        f"{len(consumers)} consumer{'' if len(consumers) == 1 else 's'}, busy {percent(_mean_use(rows))} of the time "
-        f"on average, at most {percent(peak['utilisation'])} ({hour(peak['hour'])}).{_usual_skew(rows)}"
-    )
-    section.figures = [_use_by_consumer(consumers)]
+    hosts = sorted(_by_host(rows).items(), key=lambda item: -total(item[1], "busy_ms"))
+    many = f"{number(len(hosts))} host{'' if len(hosts) == 1 else 's'}"
+    processes = len({row["consumer"] for row in rows})
+    named = f"{number(processes)} process{'' if processes == 1 else 'es'}"
+    use = f"busy {percent(_mean_use(rows))} of the time on average, at most {percent(peak['utilisation'])}"
+    section.answer = f"{named} on {many}, {use} ({hour(peak['hour'])}).{_usual_skew(rows)}"
+    section.brief = f"{many}, busy {percent(_mean_use(rows))} on average, at most {percent(peak['utilisation'])}."
+    section.figures = [_use_by_host(hosts)]
     section.grids = [
         grid(
-            ["Consumer", "Attempts", "Hours seen", "In handlers", "Slots seen", "Mean use", "Use in the busiest hour"],
+            ["Host", "Processes", "Attempts", "In handlers", "Slots of each", "Mean use", "Use in the busiest hour"],
             [
                 [
-                    str(name), number(total(own, "ended")), number(len(own)), span(total(own, "busy_ms")),
-                    number(max(row["slots"] for row in own)), percent(_mean_use(own)),
+                    name, number(len({row["consumer"] for row in own})), number(total(own, "ended")),
+                    span(total(own, "busy_ms")), number(max(row["slots"] for row in own)), percent(_mean_use(own)),
                     percent(max(row["utilisation"] for row in own)),
                 ]
-                for name, own in consumers
+                for name, own in hosts
             ],
         )
     ]  # fmt: skip
-    section.notes = ["Slots seen: the most attempts it ever ran at once. A worker may be allowed more."]
+    section.notes = ["Slots: the most attempts that a process ever ran at once. A worker may be allowed more."]
     return section
+
+
+def _by_host(rows: Sequence[TableRow]) -> dict[str, list[TableRow]]:
+    """A process that starts again has another name, and the same host."""
+    return grouped(({**row, "host": begun_ms(str(row["consumer"]))[0]} for row in rows), "host")
 
 
 def _mean_use(rows: Sequence[TableRow]) -> float:
@@ -142,10 +166,10 @@ def _usual_skew(rows: Sequence[TableRow]) -> str:
     return f" In a usual hour the busiest had {skews[len(skews) // 2]:.2f} × the mean." if skews else ""
 
 
-def _use_by_consumer(consumers: Sequence[tuple[str, Sequence[TableRow]]]) -> Figure:
-    shown = [(str(name), _mean_use(own) * 100, percent(_mean_use(own))) for name, own in consumers[:12]]
+def _use_by_host(hosts: Sequence[tuple[str, Sequence[TableRow]]]) -> Figure:
+    shown = [(name, _mean_use(own) * 100, percent(_mean_use(own))) for name, own in hosts[:12]]
     shown.sort(key=lambda bar: -bar[1])
-    title = "Mean use of each consumer's slots" + (" (the 12 busiest)" if len(consumers) > len(shown) else "")
+    title = "Mean use of the slots on each host" + (" (the 12 busiest)" if len(hosts) > len(shown) else "")
     text = "; ".join(f"{label}: {value}" for label, _, value in shown)
     axis = Axis("busy, % of slot time in the hours it worked", lambda value: f"{value:g} %")
     return figure(title, lambda width: bars(width, title, text, axis, shown))
@@ -169,7 +193,7 @@ def in_words(incident: TableRow) -> str:
     return _WORDS[incident["measure"], incident["value"] > incident["usual"]]
 
 
-def anomalies(tables: Tables, tz: str = DEFAULT_TZ) -> Section:
+def anomalies(tables: Tables, tz: str) -> Section:
     section = Section(
         "anomalies",
         "Which hours were unusual?",
@@ -185,11 +209,13 @@ def anomalies(tables: Tables, tz: str = DEFAULT_TZ) -> Section:
     of = len({(row["topic"], row["hour"]) for row in judged})
     together = f", in {number(len(found))} incident{'' if len(found) == 1 else 's'}" if found else ""
     section.answer = f"{number(hours)} of {number(of)} topic hours{together}."
+    section.calm = not found
+    section.brief = section.answer
     if hours:
         section.figures = [_calendar(judged)]
     section.grids = [
         grid(
-            ["Topic", "What", "From (UTC)", "Hours", "Seen", "Expected", "Difference", "Strongest score"],
+            ["Topic", "What", "From", "Hours", "Seen", "Expected", "Difference", "Strongest score"],
             [
                 [
                     str(row["topic"]), in_words(row),
@@ -240,10 +266,10 @@ HEAT_DAYS = 28
 MOST_DRAWN = 20
 
 
-def forecast(tables: Tables, tz: str = DEFAULT_TZ) -> Section:
+def forecast(tables: Tables, tz: str, colours: Colours) -> Section:
     section = Section(
         "forecast",
-        "What is coming?",
+        "How much is coming?",
         "Attempts expected in the next hours, from the same hour of earlier weeks, and jobs waiting in Redis.",
     )
     rows = sorted(tables["forecast"], key=lambda row: row["hour"])
@@ -257,21 +283,23 @@ def forecast(tables: Tables, tz: str = DEFAULT_TZ) -> Section:
     peak = max(by_hour, key=by_hour.__getitem__)
     section.answer = (
         f"About {number(round(_sum(known, 'load')))} attempts in {len(by_hour)} hours, "
-        f"the most from {hour(peak)} UTC on: {number(round(by_hour[peak]))}."
+        f"the most from {hour(peak)} on: {number(round(by_hour[peak]))}."
     )
     asked = any(row["waiting"] is not None for row in rows)
-    section.figures = [_expected_by_hour(rows, section.answer, asked)]
+    section.calm, section.brief = False, section.answer
+    section.span = f"{len(by_hour)} hours from {hour(min(by_hour))}"
+    section.figures = [_expected_by_hour(rows, section.answer, asked, colours)]
     names = ["Topic", "Expected", "Low", "High", "Busiest hour", "Waiting now"]
     section.grids = [grid(names, _by_topic(rows))]
     accuracy = sorted(tables["forecast_accuracy"], key=lambda row: -row["attempts"])
     if accuracy:
-        section.answer += f" {_how_good(accuracy)}"
         section.grids.append(_accuracy(accuracy))
     section.notes = [
         "Expected follows the weeks seen and the level of the last seven days.",
         "Low and high are sums over hours: of each hour, what comes lies between them in 80 % of the cases.",
     ]
     if accuracy:
+        section.notes.insert(0, _how_good(accuracy))
         section.notes.append(
             "Error: all differences over all that came, of the last 14 days, each forecast from what was known when it "
             "began; beside that of the simplest forecast, the same hour of the week before."
@@ -306,13 +334,13 @@ def _accuracy(accuracy: Sequence[TableRow]) -> Grid:
     )  # fmt: skip
 
 
-def _expected_by_hour(rows: Sequence[TableRow], text: str, asked: bool) -> Figure:
+def _expected_by_hour(rows: Sequence[TableRow], text: str, asked: bool, colours: Colours) -> Figure:
     """`asked`: what waits in Redis is known."""
     by_hour = grouped(rows, "hour")
     hours = sorted(by_hour)
-    series = _series([{**row, "at": row["hour"]} for row in rows], hours, "expected")
+    series = _series([{**row, "at": row["hour"]} for row in rows], hours, "expected", colours)
     labels = [f"{at:%H:%M}" for at in hours]
-    title = f"Expected attempts per hour, from {hour(hours[0])} UTC"
+    title = "Expected attempts per hour"
     axis = Axis("attempts per hour")
     line = ("waiting in Redis now", [float(total(by_hour[at], "waiting")) for at in hours]) if asked else None
     return figure(title, lambda width: stacked(width, title, text, axis, labels, series, line=line))

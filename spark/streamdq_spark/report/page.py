@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
+from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from streamdq.process.logs import visible
+from streamdq.schedules.civil import zone
 
 from ..measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
 from .budget import budget
@@ -21,10 +23,10 @@ from .errors import errors, hosts
 from .failures import advice, dead_letters, duplicates, retries
 from .headline import tiles, unusual, worse_and_better
 from .load import anomalies, forecast, throughput, workers
-from .parts import Section, Tables
+from .parts import Colours, Section, TableRow, Tables
 from .timing import punctuality, time_to_finish
 from .todo import Settings
-from .words import number
+from .words import day, number
 
 TABLES = (
     "punctuality", "punctuality_topics", "lateness_causes", "throughput", "retries", "dead_letters", "time_to_finish",
@@ -32,7 +34,10 @@ TABLES = (
     "forecast_accuracy", "changes", "capacity", "budget", "budget_incidents", "errors", "error_classes", "hosts",
     "compared",
 )  # fmt: skip
-MOST_TO_DO = 6
+_WITH_TOPICS = ("throughput", "punctuality_topics", "advice", "cost_by_topic", "forecast")
+"""The first of them that exists tells which topics are the largest."""
+MOST_TO_DO = 3
+MOST_FOLDED = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,11 @@ class About:
     def days(self) -> str:
         return f"{self.first_day}" if self.first_day == self.last_day else f"{self.first_day} to {self.last_day}"
 
+    @property
+    def span(self) -> str:
+        first, last = (day(datetime.combine(at, time.min, UTC)) for at in (self.first_day, self.last_day))
+        return first if first == last else f"{first} to {last}"
+
 
 def render(tables: Tables, about: About) -> str:
     """The page, from the rows of tables named as in TABLES. Parts whose table is missing are left out. Characters that
@@ -66,44 +76,65 @@ def render(tables: Tables, about: About) -> str:
         loader=PackageLoader("streamdq_spark.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
+    tables = {name: _in_zone(rows, zone(about.tz)) for name, rows in tables.items()}
     worse, better, unknown = worse_and_better(tables)
+    sections = _sections(tables, about)
     page = environment.get_template("page.html").render(
         about=about,
         events=number(about.events),
         made_at=f"{about.made_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
         todo=do_this(tables, about.settings, about.slo_ms),
         most_to_do=MOST_TO_DO,
+        most_folded=MOST_FOLDED,
         asked=about.settings is not None,
         tiles=tiles(tables, about.slo_ms, about.objective),
         worse=worse,
         better=better,
         unknown=unknown,
         unusual=unusual(tables),
-        sections=_sections(tables, about),
+        chapters=[
+            (title, [section for section in sections if (section.id in ids) == (title == "What is coming")])
+            for title, ids in (("What happened", _COMING), ("What is coming", _COMING))
+        ],
     )
     return visible(page)
+
+
+_COMING = {"forecast", "capacity"}
+
+
+def _in_zone(rows: Sequence[TableRow], tz: ZoneInfo) -> list[TableRow]:
+    """With times by the clocks of the zone."""
+    times = [name for name, value in rows[0].items() if name in _TIMES] if rows else []
+    if not times:
+        return list(rows)
+    return [{**row, **{name: row[name].astimezone(tz) for name in times if row[name] is not None}} for row in rows]
+
+
+_TIMES = {"hour", "first_hour", "last_hour", "first", "last"}  # a day is UTC's
 
 
 def _sections(tables: Tables, about: About) -> list[Section]:
     """The sections whose tables exist, in the order of the page."""
     whole = {name: tables.get(name, ()) for name in TABLES}
+    colours = Colours.of(next((rows for name in _WITH_TOPICS if (rows := whole[name])), ()))
     sections: dict[str, Callable[[], Section]] = {
-        "punctuality_topics": lambda: punctuality(whole, about.slo_ms, about.objective),
-        "budget": lambda: budget(whole, about.slo_ms, about.objective),
-        "lateness_causes": lambda: causes(whole),
-        "throughput": lambda: throughput(whole),
-        "forecast": lambda: forecast(whole, about.tz),
-        "capacity": lambda: capacity(whole, about.slo_ms, about.objective),
+        "throughput": lambda: throughput(whole, colours),
+        "punctuality_topics": lambda: punctuality(whole, about.slo_ms, about.objective, colours),
+        "budget": lambda: budget(whole, about.slo_ms, about.objective, colours),
+        "lateness_causes": lambda: causes(whole, about.objective),
+        "forecast": lambda: forecast(whole, about.tz, colours),
+        "capacity": lambda: capacity(whole, about.slo_ms, about.objective, colours),
         "anomalies": lambda: anomalies(whole, about.tz),
         "advice": lambda: advice(whole, about.settings),
         "retries": lambda: retries(whole),
         "errors": lambda: errors(whole, about.page),
-        "dead_letters": lambda: dead_letters(whole, about.page),
-        "time_to_finish": lambda: time_to_finish(whole),
+        "dead_letters": lambda: dead_letters(whole, about.page, colours),
+        "time_to_finish": lambda: time_to_finish(whole, colours),
         "workers": lambda: workers(whole),
         "hosts": lambda: hosts(whole),
-        "duplicates": lambda: duplicates(whole, about.page),
-        "cost_by_topic": lambda: cost(whole),
+        "duplicates": lambda: duplicates(whole, about.page, colours),
+        "cost_by_topic": lambda: cost(whole, colours),
     }
     found = [make() for name, make in sections.items() if name in tables]
     return [compared(whole, about.compare), *found] if about.compare else found

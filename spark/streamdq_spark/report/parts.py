@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from heapq import nsmallest
 from typing import Any
 from urllib.parse import quote
 
@@ -25,10 +26,38 @@ class Figure:
     title: str
     wide: Svg
     narrow: Svg
+    span: str = ""
 
 
-def figure(title: str, draw: Callable[[int], Svg]) -> Figure:
-    return Figure(title, draw(WIDE), draw(NARROW))
+def figure(title: str, draw: Callable[[int], Svg], span: str = "") -> Figure:
+    """`span`: the time that it shows; "": its section's."""
+    return Figure(title, draw(WIDE), draw(NARROW), span)
+
+
+MOST_COLOURS = 7
+OTHERS = f"s{MOST_COLOURS}"
+
+
+@dataclass(frozen=True, slots=True)
+class Colours:
+    """Which topics have a colour of their own, the same in all charts: those with the most attempts."""
+
+    of_topic: Mapping[str, str]
+
+    @classmethod
+    def of(cls, rows: Iterable[TableRow]) -> Colours:
+        """`rows`: with a column topic, and attempts by how they ended, or at all."""
+        sums: dict[str, float] = defaultdict(float)
+        for row in rows:
+            sums[row["topic"]] += sum(row.get(name) or 0 for name in _ATTEMPTS)
+        largest = nsmallest(MOST_COLOURS, sums, key=lambda topic: (-sums[topic], topic))
+        return cls({topic: f"s{number}" for number, topic in enumerate(largest)})
+
+    def style(self, topic: object) -> str:
+        return self.of_topic.get(str(topic), OTHERS)
+
+
+_ATTEMPTS = ("done", "retry", "dead", "attempts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +112,18 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[Cell]], texts: int = 1,
 
 @dataclass(slots=True)
 class Section:
-    """One question. `lacking` says why there is no answer; then nothing else is shown."""
+    """One question. `brief`: its answer in a few words. `calm`: nothing in it asks for attention, so it is shown as a
+    line. `span`: the time that its figures are of; "": that of the report. `lacking` says why there is no answer; then
+    nothing else is shown.
+    """
 
     id: str
     title: str
     question: str
+    brief: str = ""
     answer: str = ""
+    span: str = ""
+    calm: bool = True
     figures: list[Figure] = field(default_factory=list)
     grids: list[Grid] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

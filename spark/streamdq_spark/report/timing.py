@@ -5,17 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from .charts import Axis, bars, matrix, ranges
-from .parts import Figure, Section, TableRow, Tables, day_of, figure, grid, grouped, has_groups, subject, total
+from ..measures import MIN_LATE
+from .charts import matrix, ranges
+from .parts import (
+    Colours,
+    Figure,
+    Section,
+    TableRow,
+    Tables,
+    day_of,
+    figure,
+    grid,
+    grouped,
+    has_groups,
+    subject,
+    total,
+)
 from .svg import Svg
 from .words import aim, day, hour, number, percent, span
 
 HEAT_DAYS = 28
+FEW_HOURS = 3
 MOST_TOPICS = 12
 LOG_AXIS = "log scale · dot: median, line: to p95, tick: p99"
 
 
-def punctuality(tables: Tables, slo_ms: int, objective: float) -> Section:
+def missed(tables: Tables, objective: float) -> list[TableRow]:
+    """The topics of which fewer than the objective started on time, and that not by two or three attempts."""
+    rows = tables.get("punctuality_topics", ())
+    late = (row for row in rows if row["attempts"] - row["within_slo"] >= MIN_LATE)
+    return [row for row in late if row["share_within_slo"] < objective]
+
+
+def punctuality(tables: Tables, slo_ms: int, objective: float, colours: Colours) -> Section:
     section = Section(
         "punctuality",
         "Did jobs start on time?",
@@ -30,8 +52,15 @@ def punctuality(tables: Tables, slo_ms: int, objective: float) -> Section:
         f"{percent(within / attempts)} of {number(attempts)} attempts started within {span(slo_ms)} of their due time; "
         f"the objective is {aim(objective)}."
     )
+    below = missed(tables, objective)
+    section.calm = not below
+    section.brief = f"{percent(within / attempts)} within {span(slo_ms)}; the objective is {aim(objective)}." + (
+        f" {below[0]['topic']} misses it." if len(below) == 1 else f" {len(below)} topics miss it." if below else ""
+    )
     ranked = sorted(topics, key=lambda row: -row["budget_burn"])
-    section.figures = [_spread(topics), *_burn(ranked), *_heat(hours, slo_ms, objective)]
+    section.figures = [_spread(topics, colours)]
+    if len({row["hour"] for row in hours}) >= FEW_HOURS:
+        section.figures = [*_heat(hours, slo_ms, objective), *section.figures]
     section.grids = [
         grid(
             ["Topic", "Attempts", "Median", "p95", "p99", "Latest", "On time", "Late", "Budget used"],
@@ -52,32 +81,19 @@ def punctuality(tables: Tables, slo_ms: int, objective: float) -> Section:
     return section
 
 
-def _spread(topics: Sequence[TableRow]) -> Figure:
+def _spread(topics: Sequence[TableRow], colours: Colours) -> Figure:
     rows = sorted(topics, key=lambda row: -row["p99_ms"])[:MOST_TOPICS]
     title = "Lateness by topic"
     text = "; ".join(f"{r['topic']}: median {span(r['p50_ms'])}, p99 {span(r['p99_ms'])}" for r in rows)
     spans = [(row["topic"], row["p50_ms"], row["p95_ms"], row["p99_ms"]) for row in rows]
-    return figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans))
-
-
-def _burn(topics: Sequence[TableRow]) -> list[Figure]:
-    """The burn of the error budget; nothing if none of it was used."""
-    used = [row for row in topics if row["budget_burn"] > 0][:MOST_TOPICS]
-    if not used:
-        return []
-    rows = [(row["topic"], row["budget_burn"], f"{number(row['budget_burn'])} ×") for row in used]
-    text = f"Most of the budget was used by {rows[0][0]}: {rows[0][1]:.1f} times what is allowed."
-    axis = Axis("times the budget (dashed: all of it)", lambda value: f"{value:g} ×")
-    title = "Error budget used, by topic"
-    return [figure(title, lambda width: bars(width, title, text, axis, rows, mark=1.0))]
+    styles = [colours.style(row["topic"]) for row in rows]
+    return figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans, styles))
 
 
 def _heat(hours: Sequence[TableRow], slo_ms: int, objective: float) -> list[Figure]:
     """By day and hour: the 99th percentile of the topic where it was highest; and the late ones, if there were any. The
     deepest colour begins where the objective is missed, so that a period in which all was well is pale.
     """
-    if not hours:
-        return []
     first, last = (day_of(edge(row["hour"] for row in hours)) for edge in (min, max))
     days = [date for n in range(HEAT_DAYS) if (date := last - timedelta(n)) >= first]
     by_hour = grouped((row for row in hours if row["hour"] >= days[-1]), "hour")
@@ -101,17 +117,17 @@ def _calendar(
     cells = [[values.get(date + timedelta(hours=h)) for h in range(24)] for date in days]
     at = max(values, key=values.__getitem__)
     text = f"{what} by day and hour; the most was {show(values[at])}, {hour(at)}."
-    title = f"{what}, by hour of the last {f'{len(days)} days' if len(days) > 1 else 'day'}"
+    title = f"{what}, by hour"
     names, columns = [day(date) for date in days], [f"{h:02}" for h in range(24)]
-    across = "hour of the day, UTC"
+    across = "hour of the day"
 
     def draw(width: int) -> Svg:
         return matrix(width, title, text, names, columns, cells, show=show, kind=kind, across=across, top=allowed)
 
-    return figure(title, draw)
+    return figure(title, draw, day(days[0]) if len(days) == 1 else f"{day(days[-1])} to {day(days[0])}")
 
 
-def time_to_finish(tables: Tables) -> Section:
+def time_to_finish(tables: Tables, colours: Colours) -> Section:
     section = Section(
         "finish",
         "How long until a job is done?",
@@ -122,14 +138,17 @@ def time_to_finish(tables: Tables) -> Section:
         section.lacking = "No job was done in this period."
         return section
     known = [row for row in rows if row["after_due_jobs"]]
-    section.answer = f"{number(total(rows, 'jobs'))} jobs were done."
+    section.answer = section.brief = f"{number(total(rows, 'jobs'))} jobs were done."
     if known:
         slowest = max(known, key=lambda row: row["after_due_p95_ms"])
         section.answer += (
             f" Slowest after the due time: {slowest['topic']}, where one in twenty took longer than "
             f"{span(slowest['after_due_p95_ms'])}."
         )
-        section.figures = [_after_due(known[:MOST_TOPICS])]
+        section.brief = (
+            f"In {slowest['topic']}, the slowest, one in twenty took longer than {span(slowest['after_due_p95_ms'])}."
+        )
+        section.figures = [_after_due(known[:MOST_TOPICS], colours)]
     per_group = [row for row in tables["time_to_finish"] if row["scope"] == "group"]
     shown = [*rows, *per_group] if has_groups(per_group) else rows
     section.grids = [
@@ -150,10 +169,11 @@ def time_to_finish(tables: Tables) -> Section:
     return section
 
 
-def _after_due(rows: Sequence[TableRow]) -> Figure:
+def _after_due(rows: Sequence[TableRow], colours: Colours) -> Figure:
     title = "From the first due time to done, by topic"
     text = "; ".join(
         f"{row['topic']}: median {span(row['after_due_p50_ms'])}, p99 {span(row['after_due_p99_ms'])}" for row in rows
     )
     spans = [(row["topic"], row["after_due_p50_ms"], row["after_due_p95_ms"], row["after_due_p99_ms"]) for row in rows]
-    return figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans))
+    styles = [colours.style(row["topic"]) for row in rows]
+    return figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans, styles))
