@@ -285,7 +285,7 @@ def test_one_of_which_a_result_has_expired_meanwhile_is_unknown(linked: Linked) 
     assert linked.links().followers == {}
 
 
-def test_whoever_asks_again_keeps_its_results_longer(linked: Linked) -> None:
+def test_its_results_are_kept_longer_with_each_call(linked: Linked) -> None:
     shard = linked.shard
     shard.topic(result="1m")
     shard.enqueue("p")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.config import Settings
+from streamdq.operations.checks.audit import audit
 from streamdq.store.assembly import keys_of
 from streamdq.store.jobs.links import Asked, Attached
 from streamdq.store.scripts import Scripts
@@ -165,14 +166,16 @@ def half_way(linked: Linked, id: str, head: str) -> None:
     shard.call("look_after", 10)
 
 
-def test_one_that_was_to_be_cancelled_is_cancelled_now(linked: Linked) -> None:
+@pytest.mark.parametrize("result", [None, "1h"])
+def test_one_that_was_to_be_cancelled_is_cancelled_now(linked: Linked, result: str | None) -> None:
     shard = linked.shard
-    shard.topic(result="1h")
+    shard.topic(result=result)
     linked.put("c", "p", "q", on_failure="cancel")
     linked.put("after c", "c")
     half_way(linked, "c", "2|0|1|0|cancel|0")
     assert shard.state("c") == "gone"
-    assert shard.redis("GET", shard.k.result_of("default", "c")) == f"{START_MS + 30_000}|cancelled|".encode()
+    kept = f"{START_MS + 30_000}|cancelled|".encode() if result else None
+    assert shard.redis("GET", shard.k.result_of("default", "c")) == kept
     assert [ending.how for ending in linked.endings()] == ["cancelled"], "who waits for it is told"
     assert events(shard) == ["cancelled"]
 
@@ -192,10 +195,14 @@ def test_one_with_a_key_that_was_to_start(linked: Linked, *, is_limited: bool) -
     shard = linked.shard
     if is_limited:
         shard.topic(key_concurrency=1)
+    shard.enqueue("now", key="k")
+    shard.move()
+    shard.take()
     linked.put("k", "p", key="k")
     half_way(linked, "k", "1|1|0|0|block|0")
-    assert shard.redis("EXISTS", shard.k.key_tickets) == is_limited
-    assert shard.state("k") == "delayed"
+    shard.move()
+    assert shard.state("k") == ("delayed" if is_limited else "ready")
+    assert shard.run(audit(shard.store)).balanced
 
 
 def test_one_with_a_key_whose_only_group_leaves_ends_with_it(linked: Linked) -> None:

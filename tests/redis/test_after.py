@@ -347,7 +347,7 @@ def test_a_process_that_stood_still_asks_again(
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-async def test_a_job_of_a_topic_that_the_mover_does_not_know_is_told(space: Space, *, is_lost: bool) -> None:
+async def test_jobs_of_a_topic_that_the_mover_has_not_read_are_notified(space: Space, *, is_lost: bool) -> None:
     """The topic was made a moment ago, or a failover has lost it from the registry: it is not taken for a deleted
     one.
     """
