@@ -156,7 +156,7 @@ def test_a_reader_can_follow_a_page(name: str, redis_server: Server, tmp_path: P
     try:
         reader.follow(page(name))
         if name == "testing":  # it names the file, not the command
-            reader.type(f"python -m pytest -q {plugin()} test_orders.py test_signup.py test_shop.py")
+            reader.type(f"python -m pytest -q {plugin()} test_orders.py test_signup.py test_jobs.py test_shop.py")
         for text in FOLLOWED[name]:
             until(partial(reader.sees, text), f"{text!r} is seen")
         if name == "django":  # the job closes the order
