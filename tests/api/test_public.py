@@ -17,7 +17,7 @@ Public names differ from tests/api/public.txt. `-` is what it has, `+` what the 
 
   - not meant: take the change back;
   - meant: write in CHANGELOG.md, [Unreleased], what users will notice, and run `make api`;
-  - a `-` without a `+` that users can do without: from 1.0 on only after a deprecation (docs/stability.md).
+  - a `-` is incompatible: from 1.0 on, only after a deprecation (docs/stability.md).
 
 """
 
