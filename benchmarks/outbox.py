@@ -109,6 +109,21 @@ def latencies_ms(engine: Engine, queue: Queue, command: list[str], count: int) -
     return found[1:]
 
 
+_SIZES = {
+    "postgresql": "SELECT pg_total_relation_size('streamdq_outbox')",
+    "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
+    "mysql": "SELECT data_length + index_length FROM information_schema.tables WHERE table_name = 'streamdq_outbox'",
+}
+
+
+def size_bytes(engine: Engine) -> int:
+    """The table on disk, with its indexes."""
+    with engine.begin() as db:
+        if db.dialect.name == "mysql":
+            db.execute(text("ANALYZE TABLE streamdq_outbox"))
+        return int(db.execute(text(_SIZES[db.dialect.name])).scalar_one())
+
+
 class Measured(NamedTuple):
     late_ms: list[float]
     rate: float
@@ -169,7 +184,11 @@ def main() -> int:
                 rows.create(source, "1d")
                 found.append(measured(engine, queue, server, command, given))
                 found[1].print("with a horizon", found[0])
+                before = size_bytes(engine)
                 took_s = fill_later(engine, given.later)
+                print(
+                    f"{(size_bytes(engine) - before) / given.later:,.0f} bytes on disk for each row that is due later"
+                )
                 found.append(measured(engine, queue, server, command, given))
                 found[2].print(f"and {given.later:,} rows due later, put in within {took_s:.0f} s", found[0])
         with engine.begin() as db:
