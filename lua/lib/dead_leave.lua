@@ -1,7 +1,7 @@
 -- include: end_in_group, endings
 
--- dead_leave(s, ids, mains, how): s.group has given up the jobs, which were its dead letters, for good: they were purged or
--- archived. mains: `main` of each job's progress.
+-- dead_leave(s, ids, mains, how): the jobs were dead letters of s.group, and are purged or archived. mains: `main` of the progress
+-- of each.
 local function dead_leave(s, ids, mains, how)
   if #ids == 0 then return end
   for _, id in ipairs(ids) do job_fails(s, id, how) end
