@@ -330,7 +330,7 @@ def test_killed_and_run_again(
             erasure.erase(queue, where=JANE, **places)
     erasure.erase(queue, where=JANE, **places)
     with newest.client() as client:
-        kept = [key for key in client.keys("*") if b"jane" in client.dump(key)]
+        kept = [key for key in client.keys("*") if b"jane" in (client.dump(key) or b"")]  # a lease may run out
     assert kept == []
     assert not in_files(tmp_path / "dump")
     assert "jane" not in content(database, "streamdq_dead_letters") + content(database, "streamdq_outbox")
