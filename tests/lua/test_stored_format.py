@@ -108,16 +108,19 @@ def test_lua_and_python_know_the_same_format() -> None:
 def test_it_looks_at_the_format_before_it_writes(path: Path) -> None:
     """Nothing but reads, and no function that may write, comes before; functions of its own may be defined there."""
     body = re.sub(r"^local function .*?^end\n", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
-    before, _, after = body.partition("check_format(")
+    before, *after = re.split(r"\b(?:check_format|read_topic)\(", body, maxsplit=1)
     assert after
     assert set(re.findall(r"redis\.p?call\('(\w+)'", before)) <= {"HGET", "HMGET"}
     assert calls_in(code_of(before)) <= {"now_ms", "shard", "tonumber", "open_claim"}
 
 
-def test_a_claim_is_opened_by_reading() -> None:
-    text = (lua_directory() / "lib" / "claim_entries.lua").read_text()
-    body = text.partition("local function open_claim(")[2].partition("\nend")[0]
+@pytest.mark.parametrize(("part", "function"), [("claim_entries", "open_claim"), ("dependents", "read_topic")])
+def test_what_may_come_before_reads(part: str, function: str) -> None:
+    text = (lua_directory() / "lib" / f"{part}.lua").read_text()
+    body = text.partition(f"local function {function}(")[2].partition("\nend")[0]
     assert re.findall(r"redis\.p?call\('(\w+)'", body) == ["HMGET"]
+    if function == "read_topic":
+        assert calls_in(code_of(body.partition("check_format(")[0])) == set()
 
 
 def stored(shard: Shard) -> dict[bytes, bytes]:

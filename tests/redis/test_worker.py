@@ -185,7 +185,9 @@ def test_a_loop_that_ends_with_its_worker_running_leaves_nothing_claimed(space: 
 
 
 async def test_same_millisecond_keeps_its_order(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.worker.slots._HOLD_S", 60)  # what is handed back loses its place
+    # What is handed back, as it could not start in time, loses its place.
+    monkeypatch.setattr("streamdq.worker.slots._HOLD_S", 60)
+    monkeypatch.setattr("streamdq.operations.attempts.claimed.START_WITHIN_S", 60)
     worker = space.recording(seen, concurrency=1)
     at_ms = space.queue.enqueue("other", 1).created_ms + 150
     for n in range(30):
