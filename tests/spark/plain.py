@@ -838,6 +838,7 @@ def capacity(
                     "topic": queue[0], "group": queue[1], "hour": row["hour"],
                     **dict(zip(("load_low", "load", "load_high"), loads, strict=True)),
                     "attempt_ms": seen.mean_ms if seen else None,
+                    "parts": [None if load is None or not seen else seen.part(load, row["hour"]) for load in loads],
                     **dict(zip(("slots_low", "slots", "slots_high"), slots, strict=True)), "pool": pools.get(queue),
                 }
             )  # fmt: skip
@@ -885,15 +886,45 @@ class Arrivals:
     def slots(self, load: float, hour: int) -> float:
         if not load:
             return load
-        mean = load * self._window / HOUR
-        by_chance = mean + max(0.0, statistics.NormalDist().inv_cdf(self._objective)) * mean**0.5
-        slots = by_chance * self.mean_ms / self._window
-        if own := self._of_hour.get(self._shown(hour)):
-            usual = len(own) / len({hour_of(at) for at, _ in own})
-            more, most = load / usual, self._at_once[self._shown(hour)] or 0
-            above = max(0.0, most - usual * self.mean_ms / HOUR) * max(more, more**0.5)
-            slots = max(slots, load * self.mean_ms / HOUR + above)
-        return round(slots, 3)
+        part = self.part(load, hour)
+        return round(part.mean + max(part.by_chance, part.above), 3)
+
+    def part(self, load: float, hour: int) -> "Part":
+        """Of a pool's slots."""
+        own = self.mean_ms / self._window
+        z = max(0.0, statistics.NormalDist().inv_cdf(self._objective))
+        mean = load * self.mean_ms / HOUR
+        by_chance = z * (load * self._window / HOUR) ** 0.5 * own
+        if not (seen := self._of_hour.get(self._shown(hour))):
+            return Part(own, mean, by_chance, 0.0, 0.0, by_chance)
+        usual = len(seen) / len({hour_of(at) for at, _ in seen})
+        growth = max(load / usual, (load / usual) ** 0.5)
+        most = self._at_once[self._shown(hour)] or 0.0
+        in_window = usual * self._window / HOUR
+        expected = 1 + math.ceil(in_window + z * in_window**0.5)  # with itself
+        above = max(0.0, most - usual * self.mean_ms / HOUR) * growth
+        burst = max(0.0, most - expected * own) * growth
+        beside = max(0.0, most - usual * self.mean_ms / HOUR - own) * growth
+        return Part(own, mean, by_chance, above, burst, max(by_chance, beside - burst))
+
+
+class Part(NamedTuple):
+    """What a queue adds to its pool's slots. `own`: one attempt; `above`: what it took beyond the mean; `burst`: the
+    part of that which is no chance; `spread`: the rest.
+    """
+
+    own: float
+    mean: float
+    by_chance: float
+    above: float
+    burst: float
+    spread: float
+
+
+def _of_pool(parts: Sequence[Part], slots: Sequence[float]) -> float:
+    spread = sum(part.spread**2 for part in parts) ** 0.5
+    together = sum(part.mean + part.burst for part in parts) + spread + max(part.own for part in parts)
+    return round(min(sum(slots), together), 3)
 
 
 def _mean_ms(tried: Log) -> float | None:
@@ -953,14 +984,20 @@ def _staffed(
         there = [len({row["consumer"] for row in own}) for own in day.values()]
         sizes[pool] = quantile(most, 0.5), quantile(there, 0.5)
     for row in table:
-        row["concurrency"], there_now = sizes[row["pool"]]
+        concurrency, there_now = sizes[row["pool"]]
         same = [r for r in table if (r["pool"], r["hour"]) == (row["pool"], row["hour"])]
-        for end in ("_low", "", "_high"):
-            slots = [r[f"slots{end}"] for r in same if r[f"slots{end}"] is not None]
-            row[f"workers{end}"] = (
-                math.ceil(round(sum(slots) / (0.8 * row["concurrency"]), 6)) if slots and row["concurrency"] else None
-            )
+        for band, end in enumerate(("low", "slots", "high")):
+            name = "slots" if end == "slots" else f"slots_{end}"
+            slots = [r[name] for r in same if r[name] is not None]
+            parts = [r["parts"][band] for r in same if r["parts"][band]]
+            row[f"pool_{end}"] = _of_pool(parts, slots) if slots else None
+        row["concurrency"] = concurrency
+        for end, name in (("low", "workers_low"), ("slots", "workers"), ("high", "workers_high")):
+            needed = row[f"pool_{end}"]
+            row[name] = None if needed is None or not concurrency else math.ceil(round(needed / (0.8 * concurrency), 6))
         row["workers_seen"] = there_now
+    for row in table:
+        del row["parts"]
     return table
 
 

@@ -22,35 +22,35 @@ def capacity_row(hour: int = 0, **columns: Any) -> dict[str, Any]:
     known = {
         "topic": "t", "group": "default", "hour": START + timedelta(hours=hour), "load_low": 90.0, "load": 100.0,
         "load_high": 120.0, "attempt_ms": 500.0, "slots_low": 3.0, "slots": 4.0, "slots_high": 6.0, "pool": 1,
+        "pool_low": 3.0, "pool_slots": 4.0, "pool_high": 6.0,
         "concurrency": 2.0, "workers_low": 2, "workers": 3, "workers_high": 4, "workers_seen": 3.0,
     }  # fmt: skip
     return known | columns
 
 
-def test_queues_that_share_workers_add_up_and_another_concurrency_needs_other_workers() -> None:
+def test_queues_that_share_workers_have_their_slots_together_and_another_concurrency_needs_other_workers() -> None:
     rows = [
-        capacity_row(),
-        capacity_row(topic="u", slots=1.6, slots_low=0.2, slots_high=2.0),
-        capacity_row(topic="alone", pool=2, slots=0.1, concurrency=1.0),
+        *(capacity_row(topic=topic, pool_slots=5.0, pool_low=3.1, pool_high=7.2) for topic in "tu"),
+        capacity_row(topic="alone", pool=2, pool_slots=0.1, concurrency=1.0),
         capacity_row(topic="new", group=None, pool=None, concurrency=None, attempt_ms=None, slots=None, slots_low=None,
-                     slots_high=None, workers_seen=None),
+                     slots_high=None, pool_slots=None, pool_low=None, pool_high=None, workers_seen=None),
     ]  # fmt: skip
     both, alone, new = pools(rows)
     assert [(pool.name, pool.number) for pool in (both, alone, new)] == [("t, u", 1), ("alone", 2), ("new", None)]
     (hour,) = both.hours
-    assert (hour.load, hour.slots) == (200, 5.6)
+    assert (hour.load, hour.slots) == (200, 5.0)
     assert (hour.workers_low, hour.workers, hour.workers_high) == (2, 4, 5)
     assert (new.busiest, new.hours[0].load, new.hours[0].workers) == (None, 100, None)
     assert [pool.hours[0].workers for pool in pools(rows, concurrency=7)] == [1, 1, None]
 
 
 def test_more_workers_are_advised_where_there_were_fewer() -> None:
-    rows = [capacity_row(hour, slots=slots) for hour, slots in enumerate((4.0, 6.4, 8.0, 1.0))]
+    rows = [capacity_row(hour, pool_slots=slots) for hour, slots in enumerate((4.0, 6.4, 8.0, 1.0))]
     (one,) = do_this({"capacity": rows}, None) or []
     assert (one.topic, one.setting, one.today, one.proposed) == ("t", "Workers", "3", "5")
     assert "In 2 hours from Mon 5 Jan 01:00 to 02:00 more jobs come due" in one.effect
-    assert do_this({"capacity": [capacity_row(slots=4.0)]}, None) == []
-    assert do_this({"capacity": [capacity_row(slots=99.0, workers_seen=None)]}, None) == []
+    assert do_this({"capacity": [capacity_row(pool_slots=4.0)]}, None) == []
+    assert do_this({"capacity": [capacity_row(pool_slots=99.0, workers_seen=None)]}, None) == []
     assert do_this({"throughput": []}, None) is None
 
 

@@ -72,8 +72,8 @@ def _hour(at: datetime, rows: list[TableRow], concurrency: float | None) -> Pool
         known = [row[name] for row in rows if row[name] is not None]
         return sum(known) if known else None
 
-    def workers(name: str) -> int | None:
-        slots = total(name)
+    def workers(slots: float | None) -> int | None:
         return None if slots is None or not concurrency else ceil(round(slots / (BUSY * concurrency), 6))
 
-    return PoolHour(at, total("load"), total("slots"), workers("slots_low"), workers("slots"), workers("slots_high"))
+    low, slots, high = (rows[0][name] for name in ("pool_low", "pool_slots", "pool_high"))
+    return PoolHour(at, total("load"), slots, workers(low), workers(slots), workers(high))
