@@ -16,7 +16,7 @@ from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, Request, receiving
 from tests.callback.test_refused import to_loopback
 from tests.redis.harness import NAMESPACE, Space
-from tests.waiting import eventually, forever
+from tests.waiting import HANG_S, eventually, forever
 
 
 class Clock:
@@ -244,22 +244,25 @@ async def test_a_worker_whose_receivers_nearly_all_hang_calls_the_one_that_answe
 
 
 async def test_a_worker_whose_receivers_at_one_host_answer_and_then_hang_calls_others(
-    space: Space, receiver: Receiver
+    space: Space, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hang_s = "streamdq.callback.breaker._LEAST_HANG_S"
     async with receiving(host="127.0.0.2") as one, receiving(host="127.0.0.2") as two:
         urls = [f"http://127.0.0.2:{found.port}/" for found in (one, two)]
         worker = caller(space, "t", concurrency=8, timeout_s=600)
         async with space.serving(worker):
-            for url in urls:
+            for url in (*urls, receiver.url):
                 space.queue.enqueue("t", 1, url=url)
-            await eventually(lambda: space.stats().done == 2, "both answer")
+            await eventually(lambda: space.stats().done == 3, "all answer")
+            monkeypatch.setattr(hang_s, HANG_S)  # until they have as many calls as they can get
             one.speak = two.speak = hang
             for number in range(40):
                 space.queue.enqueue("t", 1, url=urls[number % 2], retry="1h", ttr="1h")
             await eventually(lambda: one.open + two.open == 4, "half of the slots")
+            monkeypatch.setattr(hang_s, 1.0)
             for _ in range(30):
                 space.queue.enqueue("t", 1, url=receiver.url)
-            await eventually(lambda: space.stats().done == 32, "they are done")
+            await eventually(lambda: space.stats().done == 33, "they are done")
             assert len(one.requests) + len(two.requests) == 2 + 4
         assert worker._endpoints._limit == 4, "calls beyond half of the slots wait for their turn"
 
