@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .handles import AsyncHandle
 
 
-class _Place(NamedTuple):
+class _Identity(NamedTuple):
     """Where a job's rows are. There may be several: ids are compared when rows are relayed."""
 
     namespace: str
@@ -44,7 +44,7 @@ def get(db: Any, topic: str, id: str, *, key: str | None = None, namespace: str 
     Raises:
         InvalidInput: as for ``cancel``.
     """
-    return run(db, _get(_place(topic, id, key, namespace)))
+    return run(db, _get(_identity(topic, id, key, namespace)))
 
 
 @overload
@@ -66,7 +66,7 @@ def cancel(db: Any, topic: str, id: str, *, key: str | None = None, namespace: s
         OutboxRelaying: a relay is putting the job into Redis. Roll the transaction back, and try again in a moment.
         InvalidInput: an argument is invalid, or the outbox has no horizon.
     """
-    return run(db, _cancel(_place(topic, id, key, namespace)))
+    return run(db, _cancel(_identity(topic, id, key, namespace)))
 
 
 @overload
@@ -114,29 +114,31 @@ def reschedule(
     """
     if delay is None and at is None:
         raise InvalidInput("reschedule: pass delay or at")
-    return run(db, _reschedule(_place(topic, id, key, namespace), encode_when(delay, at)))
+    return run(db, _reschedule(_identity(topic, id, key, namespace), encode_when(delay, at)))
 
 
-def _place(topic: str, id: str, key: str | None, namespace: str | None) -> _Place:
-    return _Place(space_of(namespace), check_topic(topic), check_id(id), None if key is None else check_key(key))
+def _identity(topic: str, id: str, key: str | None, namespace: str | None) -> _Identity:
+    return _Identity(space_of(namespace), check_topic(topic), check_id(id), None if key is None else check_key(key))
 
 
-def _get(place: _Place) -> Steps[Job | None]:
-    for row in (yield from _found(place)):
+def _get(identity: _Identity) -> Steps[Job | None]:
+    for row in (yield from _found(identity)):
         when = f"+{row['delay_ms']}" if row["due_ms"] is None else str(row["due_ms"])
         fields = {name: row[name] for name in ("ttr_ms", "expire_ms", "nonce", "retry", "body")}
         rest = rest_of(**fields, url=url_line(row["url"], row["job_key"]))
-        return Encoded(place.id, when, rest, row["nonce"]).job(place.topic, row["made_ms"], bodies_in(place.namespace))
+        return Encoded(identity.id, when, rest, row["nonce"]).job(
+            identity.topic, row["made_ms"], bodies_in(identity.namespace)
+        )
     return None
 
 
-def _cancel(place: _Place) -> Steps[bool]:
+def _cancel(identity: _Identity) -> Steps[bool]:
     from sqlalchemy import delete
 
-    return (yield from _change(place, lambda rows: delete(rows)))
+    return (yield from _change(identity, lambda rows: delete(rows)))
 
 
-def _reschedule(place: _Place, when: str) -> Steps[bool]:
+def _reschedule(identity: _Identity, when: str) -> Steps[bool]:
     from sqlalchemy import update
 
     from .tables import now_ms
@@ -145,24 +147,24 @@ def _reschedule(place: _Place, when: str) -> Steps[bool]:
         values: dict[str, Any] = {"delay_ms": int(when), "due_ms": None, "made_ms": now_ms()}
     else:
         values = {"delay_ms": None, "due_ms": int(when)}
-    return (yield from _change(place, lambda rows: update(rows).values(**values)))
+    return (yield from _change(identity, lambda rows: update(rows).values(**values)))
 
 
-def _change(place: _Place, change: Any) -> Steps[bool]:
+def _change(identity: _Identity, change: Any) -> Steps[bool]:
     """Changes the job's rows that wait; each by its number, so that MySQL locks it alone."""
     from .tables import ROWS
 
-    found = yield from _found(place)
+    found = yield from _found(identity)
     for row in found:
         if row["state"] == "relaying":
-            raise _relaying(place)
+            raise _relaying(identity)
         answer = yield change(ROWS).where(ROWS.c.number == row["number"], ROWS.c.state == "waiting")
         if not answer.changed:  # a relay has marked it since
-            raise _relaying(place)
+            raise _relaying(identity)
     return bool(found)
 
 
-def _found(place: _Place) -> Steps[list[dict[str, Any]]]:
+def _found(identity: _Identity) -> Steps[list[dict[str, Any]]]:
     """The job's rows that wait, or that a relay is putting into Redis; these first, so that nothing is changed then.
 
     Raises:
@@ -170,7 +172,7 @@ def _found(place: _Place) -> Steps[list[dict[str, Any]]]:
     """
     with needs_sqlalchemy():
         from .tables import PLAIN, ROWS
-    answer = yield _selection(place)
+    answer = yield _selection(identity)
     if not answer.rows:
         raise OutboxMissing("this database has no outbox: `streamdq outbox create` makes one")
     if answer.rows[0][0] == PLAIN:
@@ -180,26 +182,26 @@ def _found(place: _Place) -> Steps[list[dict[str, Any]]]:
         )
     rows = [dict(zip(ROWS.c.keys(), values, strict=True)) for _, *values in answer.rows]
     # Compared once more, as MySQL does not tell "a" from "a ". Without a row, all its columns are null.
-    same = [row for row in rows if row["id"] == place.id and place.key in (None, row["job_key"])]
+    same = [row for row in rows if row["id"] == identity.id and identity.key in (None, row["job_key"])]
     return sorted(
         (row for row in same if row["state"] in ("waiting", "relaying")),
         key=lambda row: (row["state"] == "waiting", row["number"]),
     )
 
 
-def _selection(place: _Place) -> Select[Any]:
+def _selection(identity: _Identity) -> Select[Any]:
     """The version, and the job's rows beside it."""
     from sqlalchemy import and_, select
 
     from .tables import ROWS, VERSIONS
 
     c = ROWS.c
-    ours = and_(c.namespace == place.namespace, c.topic == place.topic, c.id == place.id)
+    ours = and_(c.namespace == identity.namespace, c.topic == identity.topic, c.id == identity.id)
     return select(VERSIONS.c.version, *c).select_from(VERSIONS.outerjoin(ROWS, ours)).where(VERSIONS.c.name == "schema")
 
 
-def _relaying(place: _Place) -> OutboxRelaying:
+def _relaying(identity: _Identity) -> OutboxRelaying:
     return OutboxRelaying(
-        f"job {place.id!r} of topic {place.topic!r}: a relay is putting it into Redis; roll back, and try again in a "
+        f"job {identity.id!r} of topic {identity.topic!r}: a relay is putting it into Redis; roll back, and try again in a "
         "moment: then it is in Redis, where the queue can cancel or reschedule it"
     )
