@@ -21,10 +21,10 @@ from streamdq_spark.report import write_report
 
 ROOT = Path(__file__).parents[2]
 PICTURE = Path(__file__).with_name("report.webp")
-_EVENTS, _DAYS, _SEED = 400_000, 56, 4
-_SHOWN = 14  # the last days of them; those before are what they are compared with
+_EVENTS, _DAYS, _SEED = 100_000, 56, 4
+_SHOWN = 7  # the last days of them; those before are what they are compared with
 _WIDTH, _HEIGHT, _MARGIN = 1060, 1500, 24
-_LAST_SHOWN = "#punctuality figure >> nth=1"
+_LAST_SHOWN = "#causes"
 # Chromium takes pictures as PNG, and draws them as WebP.
 _AS_WEBP = """async png => {
     const picture = await createImageBitmap(await (await fetch(png)).blob())
