@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         DurabilityUnsupported,
         EmbeddedError,
         ExtensionBroken,
+        FlowExists,
+        FlowWithdrawn,
         FolderBusy,
         FolderError,
         GroupMissing,
@@ -65,6 +67,7 @@ if TYPE_CHECKING:
         UnsupportedServer,
         WrongLoop,
     )
+    from .job.flow import FlowState, FlowStatus
     from .job.job import (
         Job,
         JobState,
@@ -76,6 +79,7 @@ if TYPE_CHECKING:
         RetrySchedule,
         Snooze,
     )
+    from .operations.flows.builder import AsyncFlow, Flow
     from .operations.jobs.abort import AbortResult
     from .queue import (
         AsyncClaim,
@@ -100,6 +104,7 @@ __all__ = [
     "ArchiveUnavailable",
     "ArchiveVersion",
     "AsyncClaim",
+    "AsyncFlow",
     "AsyncQueue",
     "Attempt",
     "AttemptEnd",
@@ -113,6 +118,11 @@ __all__ = [
     "DurabilityUnsupported",
     "EmbeddedError",
     "ExtensionBroken",
+    "Flow",
+    "FlowExists",
+    "FlowState",
+    "FlowStatus",
+    "FlowWithdrawn",
     "FolderBusy",
     "FolderError",
     "GroupMissing",
@@ -185,6 +195,8 @@ _MODULES = {
         "DurabilityUnsupported",
         "EmbeddedError",
         "ExtensionBroken",
+        "FlowExists",
+        "FlowWithdrawn",
         "FolderBusy",
         "FolderError",
         "GroupMissing",
@@ -228,6 +240,7 @@ _MODULES = {
         "UnsupportedServer",
         "WrongLoop",
     ),
+    ".job.flow": ("FlowState", "FlowStatus"),
     ".job.job": (
         "Job",
         "JobState",
@@ -239,6 +252,7 @@ _MODULES = {
         "RetrySchedule",
         "Snooze",
     ),
+    ".operations.flows.builder": ("AsyncFlow", "Flow"),
     ".operations.jobs.abort": ("AbortResult",),
     ".queue": (
         "AsyncClaim",

@@ -35,6 +35,7 @@ from .alive.election import Election
 from .cleanup import Cleanup
 from .endings import Endings
 from .firing import Firing
+from .flows import Flows
 from .node_mover import NodeMover
 from .rate import RatedTopic
 from .resharding import Resharding
@@ -78,6 +79,7 @@ class Mover:
         self._dead_workers = DeadWorkers(link, session, scripts, topics)
         self._firing = Firing(link, session, scripts, topics, self._look_at)
         self._endings = Endings(link, session, scripts, topics, self._look_at)
+        self._flows = Flows(link, session, scripts, topics)
         self._resharding = Resharding(link, session, scripts, topics)
         self.leading = False
 
@@ -136,6 +138,7 @@ class Mover:
             self._dead_workers.run,
             self._firing.run,
             self._endings.run,
+            self._flows.run,
             self._resharding.run,
         )
         tasks = [asyncio.create_task(part()) for part in parts]
