@@ -9,14 +9,15 @@
 -- ARGV[4] the topic's number of shards, as the caller knows it
 -- ARGV[5] groups, 'a,b', as the caller knows them
 -- ARGV[6] group; '' = all of them
--- ARGV[7] 'cover' = write even if nothing is to be changed, so that WAIT covers earlier writes; or none
+-- ARGV[7] 'cover' = write even if nothing is to be changed, so that WAIT covers earlier writes; ''; or none
+-- ARGV[8] nonce of the job that is meant; or none
 -- returns {status, consumer, main, entry, ...}: status 2 = an attempt runs and is flagged: its consumer, and the entries of its
 -- claim, for each; 1 = cancelled; 0 = no such job, or no group waits for it or runs it; -2 = the caller's settings of the
 -- topic are out of date, nothing was changed; -3 = nothing was changed: no group has begun with it, and all
 -- wait for it together
 -- flags: allow-oom
 -- include: clock, drop_job, end_in_group, endings, group_states, groups, history, progress, removal, results,
---   stored_format, withdraw
+--   stored_format, waits, withdraw
 local s, id, group = shard(KEYS), ARGV[2], ARGV[6]
 s.history_cap = ARGV[3]
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit',
@@ -29,7 +30,7 @@ s.now = now_ms(ARGV[1])
 s.on_removed = after_removal(s, topic[5], topic[8])
 s.results = results_in(topic[7])
 local job, dead = {id = id, record = redis.call('HGET', jobs, id)}, {}
-if not job.record then return {0} end
+if not job.record or ARGV[8] and nonce_of(job.record) ~= ARGV[8] then return {0} end
 for i, one in ipairs(s.groups) do dead[one] = KEYS[FIXED + i] end
 local concerned, states, is_running = group_states(s, job)
 local is_for_all = group == '' or #concerned == 1 and concerned[1] == group

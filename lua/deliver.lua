@@ -4,12 +4,13 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] history cap
 -- ARGV[3..] per piece of news: id, nonce, index, generation, how (followers.lua), seen (hear), '' = not given
--- returns {code, ...}: 0 = the job has ended; otherwise this may have to be said again: 2 = it starts, now or after its delay,
+-- returns {code, ...}: 0 = the job has ended, or needs this no more; otherwise this may have to be said again: 2 = it starts, now or after its delay,
 -- because of this call; 1 = it does not. Only for the first pieces, if they are for many jobs, or much is known of these:
 -- call it again for the others.
 -- flags: allow-oom
 -- include: dependents, waits
 local MOST_JOBS, MOST_BYTES = 50, 65536 -- each job takes up to twenty commands
+local KNOWN_AFTER_MS = 60000
 local s = shard(KEYS)
 read_topic(s, ARGV[1], ARGV[2])
 local waits, waiting_jobs, order, reply = {}, {}, {}, {}
@@ -24,6 +25,14 @@ local function known(id, nonce)
     order[#order + 1] = member
   end
   return waits[member]
+end
+
+-- A flow's own job stays long after the others have ended. A minute after it knew of all, no failover makes it forget them: only
+-- what may change is delivered again.
+local function knows_for_good(w, how)
+  local record = w.job.record
+  return w.gate == '=' and not is_waiting(record) and how ~= '' and how ~= 'dead' and how ~= 'archived'
+    and s.now - (tonumber(string.sub(record, 13, 25)) - w.delay) > KNOWN_AFTER_MS
 end
 
 local last = #ARGV
@@ -45,6 +54,6 @@ for _, member in ipairs(order) do
 end
 for i = 3, last, 6 do
   local w = known(ARGV[i], ARGV[i + 1])
-  reply[#reply + 1] = w and (w.code or 1) or 0
+  reply[#reply + 1] = w and not knows_for_good(w, ARGV[i + 4]) and (w.code or 1) or 0
 end
 return reply

@@ -5,7 +5,7 @@
 -- does not get the result of an earlier job with its id.
 -- keys: settings, jobs, counts, archive, outbox, schedules, bucket, ready, progress, history, failures, wake, ticks,
 --   taken, taken_until, key_tickets, key_waiting, key_admitted, key_unstarted, key_counts, key_paused, key_next_start,
---   followers, endings, dependencies, dependents, blocked
+--   followers, endings, dependencies, dependents, blocked, flows, flow_times
 -- keys of each group: own, dead
 -- ARGV[1] version: a shard with a newer one stays
 -- ARGV[2] '1' = even if it holds jobs or schedules; or receipts, without which a database takes jobs that have ended for

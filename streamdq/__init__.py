@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         DurabilityUnsupported,
         EmbeddedError,
         ExtensionBroken,
+        FlowExists,
+        FlowWithdrawn,
         FolderBusy,
         FolderError,
         GroupMissing,
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
         UnsupportedServer,
         WrongLoop,
     )
+    from .job.flow import FlowState, FlowStatus
     from .job.job import (
         Job,
         JobState,
@@ -77,6 +80,7 @@ if TYPE_CHECKING:
         RetrySchedule,
         Snooze,
     )
+    from .operations.flows.builder import AsyncFlow, Flow
     from .operations.jobs.abort import AbortResult
     from .queue import (
         AsyncClaim,
@@ -101,6 +105,7 @@ __all__ = [
     "ArchiveUnavailable",
     "ArchiveVersion",
     "AsyncClaim",
+    "AsyncFlow",
     "AsyncQueue",
     "Attempt",
     "AttemptEnd",
@@ -114,6 +119,11 @@ __all__ = [
     "DurabilityUnsupported",
     "EmbeddedError",
     "ExtensionBroken",
+    "Flow",
+    "FlowExists",
+    "FlowState",
+    "FlowStatus",
+    "FlowWithdrawn",
     "FolderBusy",
     "FolderError",
     "GroupMissing",
@@ -187,6 +197,8 @@ _MODULES = {
         "DurabilityUnsupported",
         "EmbeddedError",
         "ExtensionBroken",
+        "FlowExists",
+        "FlowWithdrawn",
         "FolderBusy",
         "FolderError",
         "GroupMissing",
@@ -231,6 +243,7 @@ _MODULES = {
         "UnsupportedServer",
         "WrongLoop",
     ),
+    ".job.flow": ("FlowState", "FlowStatus"),
     ".job.job": (
         "Job",
         "JobState",
@@ -242,6 +255,7 @@ _MODULES = {
         "RetrySchedule",
         "Snooze",
     ),
+    ".operations.flows.builder": ("AsyncFlow", "Flow"),
     ".operations.jobs.abort": ("AbortResult",),
     ".queue": (
         "AsyncClaim",

@@ -66,6 +66,29 @@ class ParentUnknown(StreamdqError):
         self.id = id
 
 
+class FlowExists(StreamdqError):
+    """There is a flow with this name, whose block has ended. Nothing was written. It is forgotten some time after its
+    end (``keep``).
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"flow {name!r} was enqueued before; flow_status tells how it stands")
+        self.name = name
+
+
+class FlowWithdrawn(StreamdqError):
+    """The flow was cancelled while it was built, or another process has begun it anew, or it took more than an hour
+    between two jobs. None of its jobs starts.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"flow {name!r} was cancelled while it was built, or begun anew elsewhere, or no job was added for an "
+            "hour; none of its jobs starts. Build it again"
+        )
+        self.name = name
+
+
 class IdTaken(JobExists):
     """The job that had the id has ended, and the id stays taken for a while (``unique_for``, ``rate_of_id``). Nothing
     was written. ``until_ms``: until when, by Redis's clock.

@@ -106,6 +106,8 @@ class ShardKeys:
         "dependents",
         "endings",
         "failures",
+        "flow_times",
+        "flows",
         "followers",
         "history",
         "jobs",
@@ -153,6 +155,8 @@ class ShardKeys:
         self.schedules = f"{self.prefix}:schedules"  # HASH id -> schedule; of the topic's first shard alone
         self.ticks = f"{self.prefix}:ticks"  # ZSET id of a schedule -> when it is looked at next
         self.followers = f"{self.prefix}:followers"  # HASH job -> who waits for it, and how it has ended
+        self.flows = f"{self.prefix}:flows"  # HASH flow -> how far it is built
+        self.flow_times = f"{self.prefix}:flow_times"  # ZSET the same flows -> when the mover looks at them next, ms
         self.endings = f"{self.prefix}:endings"  # ZSET jobs that have ended -> when their followers are notified, ms
         self.dependencies = f"{self.prefix}:dependencies"  # HASH job that waits for others -> these
         self.dependents = f"{self.prefix}:dependents"  # ZSET the same jobs -> when the mover looks at them next, ms

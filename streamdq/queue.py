@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .operations.find.conditions import Where
     from .operations.find.criteria import Bound
     from .operations.find.search import Progress, Search
+    from .operations.flows.builder import AsyncFlow, Flow
     from .operations.jobs.pipeline import AsyncPipeline, Pipeline
     from .operations.results.thread import WaitsThread
     from .operations.results.waits import Waits
@@ -199,6 +200,8 @@ class Queue(_Base):
     dependencies = _blocking(lambda: operations.jobs.get.dependencies)
     cancel = _blocking(lambda: operations.jobs.changes.cancel)
     abort = _blocking(lambda: operations.jobs.abort.abort)
+    flow_status = _blocking(lambda: operations.flows.one.flow_status)
+    cancel_flow = _blocking(lambda: operations.flows.one.cancel_flow)
     reschedule = _blocking(lambda: operations.jobs.changes.reschedule)
     dead = _blocking(lambda: operations.dead_letters.of_group.dead)
     kick = _blocking(lambda: operations.dead_letters.of_group.kick)
@@ -300,6 +303,26 @@ class Queue(_Base):
         return operations.jobs.pipeline.Pipeline(self._link, self._store)
 
     @suggesting
+    def flow(
+        self, name: str, *, deadline: Duration | None = None, keep: Duration = "1d", durable: str | None = None
+    ) -> Flow:
+        """For jobs that start together, or not at all: ``with queue.flow("report-7") as flow:``, and in the block
+        ``flow.enqueue`` and ``flow.enqueue_many``. Nothing of it starts before the block has ended; if the block
+        raises, or its process is killed, nothing of it starts at all.
+
+        ``deadline``: what has not ended so long after the beginning of the block is cancelled. ``keep``: how long
+        ``flow_status`` knows the flow after its end. ``durable``: as for ``enqueue``. docs/flows.md has more.
+
+        Raises, when the block begins:
+            FlowExists: there is a flow with this name.
+        And when it ends:
+            FlowWithdrawn: it was cancelled meanwhile, or another process has begun it anew; nothing of it starts.
+            ServerUnavailable: no reply in time; perhaps it starts. Build it again: FlowExists then says that it does.
+        """
+        building = operations.flows.builder.Building(self._store, name, deadline, keep, durable)
+        return operations.flows.builder.Flow(self._link, building)
+
+    @suggesting
     def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | NoClaim:
         """Claims one job, waiting up to ``timeout`` for one to be ready; the result is false if there was none. For
         programs without a Worker: from the first call on, this process runs a mover. Finish, fail or bury the job
@@ -352,6 +375,8 @@ class AsyncQueue(_Base):
     dependencies = _awaited(lambda: operations.jobs.get.dependencies)
     cancel = _awaited(lambda: operations.jobs.changes.cancel)
     abort = _awaited(lambda: operations.jobs.abort.abort)
+    flow_status = _awaited(lambda: operations.flows.one.flow_status)
+    cancel_flow = _awaited(lambda: operations.flows.one.cancel_flow)
     reschedule = _awaited(lambda: operations.jobs.changes.reschedule)
     dead = _awaited(lambda: operations.dead_letters.of_group.dead)
     kick = _awaited(lambda: operations.dead_letters.of_group.kick)
@@ -424,6 +449,14 @@ class AsyncQueue(_Base):
     def pipeline(self) -> AsyncPipeline:
         """Like Queue.pipeline, for ``async with``. It is not awaited itself; its ``enqueue`` is."""
         return operations.jobs.pipeline.AsyncPipeline(self._link, self._store)
+
+    @suggesting
+    def flow(
+        self, name: str, *, deadline: Duration | None = None, keep: Duration = "1d", durable: str | None = None
+    ) -> AsyncFlow:
+        """Like Queue.flow, for ``async with``. It is not awaited itself; its methods are."""
+        building = operations.flows.builder.Building(self._store, name, deadline, keep, durable)
+        return operations.flows.builder.AsyncFlow(self._link, building)
 
     async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | NoClaim:
         """Like Queue.take, but awaited: ``async with await queue.take("t") as claim:``."""

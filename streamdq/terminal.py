@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from .config import GroupSettings, TopicSettings
     from .job.after import Dependencies
+    from .job.flow import FlowStatus
     from .job.job import GroupProgress, Job
     from .operations.checks.audit import Audit, Balance
     from .operations.checks.redis_server import Finding
@@ -501,6 +502,14 @@ def doctor_view(findings: Iterable[Finding]) -> RenderableType:
 
 
 # -- schedules
+
+
+def flow_view(flow: FlowStatus) -> RenderableType:
+    made = table("stage", "topic", "jobs", "after", "if one fails", "states", numbers=("jobs",))
+    for number, one in enumerate(flow.stages):
+        states = ", ".join(f"{count:,} {state}" for state, count in sorted(one.counts.items()))
+        made.add_row(str(number), one.topic, f"{one.jobs:,}", ", ".join(map(str, one.after)), one.on_failure, states)
+    return Group(Text(f"{flow.name}: {flow.state.value}", "bold"), made)
 
 
 def schedules_view(schedules: Sequence[Schedule]) -> RenderableType:

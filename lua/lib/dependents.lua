@@ -29,7 +29,7 @@ local function states_at(s, w, n)
   if not w.states[n] then
     local key = link_key(s, 'dependencies')
     local text = redis.call('HGET', key, w.member .. '\31' .. n .. '\31s') or ''
-    s.states_bytes = s.states_bytes + #text
+    s.states_bytes = (s.states_bytes or 0) + #text
     local letters, rest = string.match(text, '^([%l.]*)(.*)$')
     w.states[n] = {letters = {string.byte(letters, 1, -1)}, generations = {}}
     for i, generation in string.gmatch(rest, ',(%d+)=(%d+)') do w.states[n].generations[tonumber(i)] = tonumber(generation) end
@@ -88,6 +88,11 @@ local function block(s, w, job)
   end
 end
 
+-- is_withdrawn(s, w): returns whether the job belongs to a flow of which nothing starts
+local function is_withdrawn(s, w)
+  return w.gate == '+' and w.failed > 0 and failures_in(string.char(states_at(s, w, 0).letters[1] or 46)) == 1
+end
+
 -- act_on(s, w, job): the job starts, is blocked or is cancelled, if its news says so.
 -- returns 0 = it was cancelled, 2 = it starts, 1 = it waits
 local function act_on(s, w, job)
@@ -96,7 +101,8 @@ local function act_on(s, w, job)
     keep_wait(s, w)
     return 1
   end
-  local has_ended = w.done + (w.on_failure == 'run' and w.failed or 0) == w.total
+  local is_cancelled = w.failed > 0 and w.on_failure == 'cancel' or is_withdrawn(s, w)
+  local has_ended = not is_cancelled and w.done + (w.on_failure == 'run' and w.failed or 0) == w.total
   if has_ended then
     local looks, blocked = link_key(s, 'dependents'), link_key(s, 'blocked')
     w.looks = 0
@@ -107,7 +113,7 @@ local function act_on(s, w, job)
     set_due(s, job, s.now + w.delay)
     note_wait(s, job, 'unblocked')
     return 2
-  elseif w.failed > 0 and w.on_failure == 'cancel' then
+  elseif is_cancelled then
     s.ended_as = 'cancelled'
     return drop_job(s, job, {}) == 1 and 0 or 1
   else

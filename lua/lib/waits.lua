@@ -18,7 +18,8 @@ local function life_of(record)
 end
 
 -- What it waits for is in the HASH `dependencies`, under ID\31NONCE, so that a later job with the id has nothing to do with it:
---   ID\31NONCE            total|done|failed|delay_ms|on_failure|looks
+--   ID\31NONCE            total|done|failed|delay_ms|on_failure|looks; a + behind on_failure: the first of them is a gate of its
+--                         flow (flows.lua), and if that fails, the job is cancelled; a =: it is a flow's own job
 --   ID\31NONCE\31N        the N-th PER_FIELD of those that it waits for, from 0; lines topic\31shard\31life\31id
 --   ID\31NONCE\31N\31s    how each of them has ended: a letter for each (ENDINGS), then `,i=generation` of some of them
 -- total, done, failed  how many it waits for, are done, and have failed; on_failure: block, run or cancel
@@ -27,16 +28,14 @@ end
 local PER_FIELD = 500
 
 -- wait_of(s, member): reads what a job waits for.
--- returns {member=, total=, done=, failed=, delay=, on_failure=, looks=, states={}}; nil = there is nothing
+-- returns {member=, total=, done=, failed=, delay=, on_failure=, gate=, looks=, states={}}; nil = there is nothing
 local function wait_of(s, member)
   local key = link_key(s, 'dependencies')
   local text = redis.call('HGET', key, member)
   if not text then return nil end
   local w = {member = member, states = {}}
-  local on_failure
-  w.total, w.done, w.failed, w.delay, on_failure, w.looks =
-    string.match(text, '^(%d+)|(%d+)|(%d+)|(%d+)|(%l+)|(%d+)$')
-  w.on_failure = on_failure
+  w.total, w.done, w.failed, w.delay, w.on_failure, w.gate, w.looks =
+    string.match(text, '^(%d+)|(%d+)|(%d+)|(%d+)|(%l+)([+=]?)|(%d+)$')
   for _, name in ipairs({'total', 'done', 'failed', 'delay', 'looks'}) do w[name] = tonumber(w[name]) end
   return w
 end
@@ -44,8 +43,8 @@ end
 -- keep_wait(s, w): writes what wait_of reads.
 local function keep_wait(s, w)
   local key = link_key(s, 'dependencies')
-  redis.call('HSET', key, w.member, string.format('%.0f|%.0f|%.0f|%.0f|%s|%.0f', w.total, w.done, w.failed, w.delay,
-    w.on_failure, w.looks))
+  redis.call('HSET', key, w.member, string.format('%.0f|%.0f|%.0f|%.0f|%s%s|%.0f', w.total, w.done, w.failed, w.delay,
+    w.on_failure, w.gate, w.looks))
 end
 
 -- forget_wait(s, member): removes all that is known of what a job waited for.

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 SECTIONS: Mapping[str, Sequence[str]] = {
-    "Jobs": ("enqueue", "get", "result", "cancel", "abort", "reschedule", "jobs", "find", "dead", "schedule"),
+    "Jobs": ("enqueue", "get", "result", "cancel", "abort", "reschedule", "jobs", "find", "dead", "flow", "schedule"),
     "Topics": ("topic", "stats", "upcoming", "scale"),
     "Workers": ("worker", "mover", "rehearse", "health"),
     "Servers": ("exporter",),
@@ -28,6 +28,7 @@ PARTS: Mapping[str, Sequence[str]] = {
     "jobs": ("enqueue", "get", "result", "cancel", "abort", "reschedule", "dead"),
     "find": ("find", "jobs"),
     "erase": ("erase",),
+    "flows": ("flow",),
     "schedules": ("schedule",),
     "topics": ("topic", "stats", "upcoming", "scale", "audit", "doctor"),
     "work": ("worker", "mover", "rehearse", "demo"),

@@ -20,11 +20,14 @@ PER_FIELD = 500
 
 
 class Parent(NamedTuple):
-    """A job that another one waits for. ``key``: its own, if that is known."""
+    """A job that another one waits for. ``key``: its own, if that is known. ``life``: what tells it from others with
+    its id; "": any is meant.
+    """
 
     topic: str
     id: str
     key: str | None = None
+    life: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,14 @@ class Dependencies:
 
 
 class Waits(NamedTuple):
-    """What a new job waits for, and what becomes of it then. ``delay_ms``: from when they have ended."""
+    """What a new job waits for, and what becomes of it then. ``delay_ms``: from when they have ended. ``in_flow``:
+    those of which nothing is known any more count as lost, as the flow has put them in.
+    """
 
     parents: tuple[Parent, ...]
     on_failure: OnFailure
     delay_ms: int
+    in_flow: bool = False
 
 
 def check_on_failure(on_failure: str) -> OnFailure:
@@ -87,6 +93,7 @@ def _is_name(one: object) -> bool:
 
 
 def _parent(one: Any) -> Parent:
+    from .flow import FlowJob
     from .job import check_id, check_key, check_topic
 
     if _is_name(one):
@@ -97,4 +104,9 @@ def _parent(one: Any) -> Parent:
         topic, id, key = (getattr(one, name, None) for name in ("topic", "id", "key"))
     if not isinstance(topic, str) or not isinstance(id, str):
         raise InvalidInput(f"after: {one!r:.80} is neither a job nor (topic, id)")
-    return Parent(check_topic(topic), check_id(id), None if key is None else check_key(key))
+    return Parent(
+        check_topic(topic),
+        check_id(id),
+        None if key is None else check_key(key),
+        one.life if isinstance(one, FlowJob) else "",
+    )

@@ -32,6 +32,7 @@ from .alive.election import Election
 from .cleanup import Cleanup
 from .endings import Endings
 from .firing import Firing
+from .flows import Flows
 from .node_mover import NodeMover
 from .rate import RatedTopic
 from .resharding import Resharding
@@ -70,6 +71,7 @@ class Mover:
         self._cleanup = Cleanup(link, store)
         self._dead_workers = DeadWorkers(link, store)
         self._shard_loops = [kind(link, store, self._look_at) for kind in (Firing, Endings)]
+        self._flows = Flows(link, store)
         self._resharding = Resharding(link, store)
         self.leading = False
 
@@ -126,6 +128,7 @@ class Mover:
             self._clean_up,
             self._refresh,
             self._dead_workers.run,
+            self._flows.run,
             self._resharding.run,
             *(loop.run for loop in self._shard_loops),
         )

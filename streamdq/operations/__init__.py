@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .first_use import modules_of
 
 if TYPE_CHECKING:
-    from . import attempts, checks, dead_letters, erase, find, history, jobs, keys, results, schedules, topics
+    from . import attempts, checks, dead_letters, erase, find, flows, history, jobs, keys, results, schedules, topics
 
 __all__ = [
     "attempts",
@@ -17,6 +17,7 @@ __all__ = [
     "dead_letters",
     "erase",
     "find",
+    "flows",
     "history",
     "jobs",
     "keys",

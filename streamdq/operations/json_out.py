@@ -10,6 +10,7 @@ from .topics.stats import GroupStats, Stats, TopicStats
 
 if TYPE_CHECKING:
     from ..config import TopicSettings
+    from ..job.flow import FlowStatus
     from ..job.job import GroupProgress, Job
     from .checks.audit import Audit
     from .history.job_history import JobEvent
@@ -69,6 +70,20 @@ def event_json(event: JobEvent) -> dict[str, Any]:
         "message": event.message or None,
         "traceback": event.traceback or None,
     }
+
+
+def flow_json(flow: FlowStatus) -> dict[str, Any]:
+    stages = [
+        {
+            "topic": one.topic,
+            "jobs": one.jobs,
+            "after": [*one.after],
+            "on_failure": one.on_failure,
+            "counts": {**one.counts},
+        }
+        for one in flow.stages
+    ]
+    return {"name": flow.name, "state": flow.state.value, "jobs": flow.jobs, "stages": stages}
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:

@@ -202,6 +202,6 @@ def _selection(identity: _Identity) -> Select[Any]:
 
 def _relaying(identity: _Identity) -> OutboxRelaying:
     return OutboxRelaying(
-        f"job {identity.id!r} of topic {identity.topic!r}: a relay is putting it into Redis; roll back, and try again in a "
-        "moment: then it is in Redis, where the queue can cancel or reschedule it"
+        f"job {identity.id!r} of topic {identity.topic!r}: a relay is putting it into Redis; roll back, and try again "
+        "in a moment: then it is in Redis, where the queue can cancel or reschedule it"
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MARK = b"\x1f"
 NEVER = b"9999999999999"
 _PER_FIELD = 500
-_HEAD = re.compile(rb"(\d+)\|(\d+)\|(\d+)\|(\d+)\|(block|run|cancel)\|(\d+)")
+_HEAD = re.compile(rb"(\d+)\|(\d+)\|(\d+)\|(\d+)\|(block|run|cancel)[+=]?\|(\d+)")
 _STATES = re.compile(rb"([.odcrepagl]*)((?:,\d+=\d+)*)")
 _FOLLOWERS = re.compile(
     rb"([^|\n]+)\|(\d+)\|([a-z]*)\+?\n((?:\d+\x1f[^\x1f\n]+\x1f\d+\x1f\d+\x1f[^\x1f\n]+\x1f[^\x1f\n]+\n)+)"
@@ -71,7 +71,7 @@ def _of_followers(
                 yield f"followers of {field!r}, which is not there: {text!r}"
             elif (how == b"dead") != is_dead and how in (b"", b"dead"):
                 yield f"followers of {field!r}, which is {'dead' if is_dead else 'not dead'}: {text!r}"
-        elif how in (b"", b"dead"):
+        elif how in (b"", b"dead") and b"~" not in field:  # a gate of a flow
             yield f"{field!r} has left, and its followers don't know: {text!r}"
         if how and field not in links.endings:
             yield f"nobody tells the followers of {field!r}: {text!r}"

@@ -6,6 +6,7 @@ import pytest
 
 from streamdq.store.assembly import keys_of
 from streamdq.store.jobs.links import Attached
+from tests.lua.flows import Built
 from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_enqueue_after import events
@@ -252,3 +253,29 @@ def test_it_wakes_the_mover_for_what_is_due_earlier(linked: Linked) -> None:
     linked.news("d", 1, "done", 5)
     ((_, fields),) = shard.redis("XRANGE", shard.k.wake, "-", "+")
     assert fields == [b"due", str(START_MS + 2000).encode()]
+
+
+def test_a_flow_hears_of_an_ending_for_a_minute(shard: Shard) -> None:
+    """Its own job stays for as long as the flow is known."""
+    flow = Built(shard)
+    flow.built("a", "b")
+    flow.decide("open")
+    flow.linked.tell()
+    shard.move()
+    a, b = shard.claim().rows
+    shard.finish(a)
+    shard.bury(b)
+    assert flow.linked.tell() == [1, 2], "the flow has ended with the second one"
+    shard.clock.advance("60s")
+    news = [[id, index, how] for id, index, how in (("a", 0, "done"), ("b", 1, "dead"), ("b", 1, ""))]
+
+    def codes() -> list[int]:
+        return [
+            int(code)
+            for _, index, how in news
+            for code in shard.call("deliver", ["f", "life.1", index, START_MS, how, ""])
+        ]
+
+    assert codes() == [1, 1, 1]
+    shard.clock.advance("1ms")
+    assert codes() == [0, 1, 1], "a kick may still change how the second one has ended"

@@ -14,6 +14,7 @@ from streamdq.config import topic_patch
 from streamdq.errors import FORMAT, NewerFormat
 from streamdq.store.assembly import load_script, lua_directory
 from streamdq.store.find.wanted import Wanted
+from streamdq.store.scripts.flows import Run
 from tests.lua.shard import Shard
 from tests.lua.test_contract import calls_in, code_of
 
@@ -28,12 +29,14 @@ WITHOUT_DATA = {
 CLAIM = ["main", "", "id"]
 CALLS: dict[str, Callable[[Shard], Any]] = {
     "abort": lambda shard: shard.scripts.abort(shard.k, shard.settings, "ready"),
+    "add_gate": lambda shard: shard.scripts.add_gate(Run(shard.k, "f", "life"), 0, 1000, ["t\x1f0\x1f0\x1fnonce\x1fd"]),
     "archive": lambda shard: shard.scripts.archive(shard.k, "default", ["dead", "receipt", 1, "0", 1]),
     "attach": lambda shard: shard.scripts.attach(shard.k, None, ["ready", "", "t\x1f0\x1f0\x1fnonce\x1fd"]),
     "audit_bucket": lambda shard: shard.scripts.audit_bucket(shard.k, b"0", 10),
     "audit_keys": lambda shard: shard.scripts.audit_keys(shard.k, b"", 10),
     "audit_entries": lambda shard: shard.scripts.audit_entries(shard.k, shard.k.ready, "0-0", 10, ["dead"]),
     "audit_jobs": lambda shard: shard.scripts.audit_jobs(shard.k, b"0", 10),
+    "begin_flow": lambda shard: shard.scripts.begin_flow(Run(shard.k, "f", "life"), shard.settings, 1000, 0),
     "bury": lambda shard: shard.scripts.bury(shard.k, "default", "1", "me", [*CLAIM, "row", "refused", "why", ""]),
     "cancel": lambda shard: shard.scripts.cancel(shard.k, shard.settings, "ready"),
     "claim": lambda shard: shard.scripts.claim(shard.k, "default", "me", 10, 60_000),
@@ -82,7 +85,9 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "retry": lambda shard: shard.scripts.retry(shard.k, "default", "1", "me", [*CLAIM, "row", 0, 1, "Oops", ""]),
     "retract": lambda shard: shard.scripts.retract(shard.k, "s"),
     "schedule": lambda shard: shard.scripts.schedule(shard.k, 1, "s", 0, 5, 0, b"record"),
+    "decide_flow": lambda shard: shard.scripts.decide_flow(Run(shard.k, "f", "life"), "open"),
     "stats": lambda shard: shard.scripts.stats(shard.k, ["default"]),
+    "sweep_flows": lambda shard: shard.scripts.sweep_flows(shard.k, 10),
     "take_over": lambda shard: shard.scripts.take_over(shard.k, "default", shard.settings, "me", 3_000, 10, 5.0),
     "touch": lambda shard: shard.scripts.touch(shard.k, "default", "1", "me", 60_000, [*CLAIM, 60_000]),
     "trim_dead": lambda shard: shard.scripts.trim_dead(shard.k, "default", 10),

@@ -108,5 +108,5 @@ def undelivered_in(world: World) -> list[str]:
     return [
         key
         for key in world.store.all_keys()
-        if key.endswith((":followers", ":endings", ":dependencies", ":dependents", ":blocked"))
+        if key.endswith((":followers", ":endings", ":dependencies", ":dependents", ":blocked", ":flows", ":flow_times"))
     ]

@@ -8,6 +8,7 @@ from collections.abc import Collection
 
 from streamdq.store.jobs.links import BY_RESULT, ENDINGS
 
+from . import flows
 from .model import NEVER_MS, Call, Model, Shard, Tracked, Waits
 
 _FOR_GOOD = ("purged", "archived", "expired", "restored", "cancelled")
@@ -18,6 +19,9 @@ def enqueue_after(model: Model, call: Call, job: Tracked) -> None:
     total, done, failed, delay_ms, on_failure, _ = call.args[6].decode().split("|")
     lines = [line.split("\x1f") for part in call.args[7::2] for line in part.decode().split("\n")]
     letters = "".join(part.decode().partition(",")[0] for part in call.args[8::2])
+    if on_failure.endswith("+"):
+        job.flow, on_failure, total = flows.run_in(lines[0]), on_failure[:-1], str(int(total) - 1)
+        lines, letters = lines[1:], letters[1:]
     parents = tuple(
         ((topic, int(number)), id, _life(model, ((topic, int(number)), id, life), letter))
         for (topic, number, life, id), letter in zip(lines, letters, strict=True)
@@ -27,7 +31,7 @@ def enqueue_after(model: Model, call: Call, job: Tracked) -> None:
     job.waits, job.due_ms = Waits(parents, on_failure, int(delay_ms)), NEVER_MS
     model.parents |= {model.first_of[life] for life in parents if life in model.first_of}
     note_ends(model)
-    if int(done) + (int(failed) if on_failure == "run" else 0) == int(total):
+    if job.flow is None and int(done) + (int(failed) if on_failure == "run" else 0) == int(total):
         _starts(model, call, job)
     elif int(failed) and on_failure == "cancel":
         model.results.cancelled(model, job, call.now_ms)
@@ -77,7 +81,9 @@ def deliver(model: Model, call: Call) -> None:
         if code == 2 and job.due_ms == NEVER_MS:
             _starts(model, call, job)
         elif code == 0 and job.due_ms == NEVER_MS and outcome(model, job) == "open":  # or all groups have aborted it
-            if job.waits.on_failure != "cancel":
+            if flows.may_be_cancelled(model, job):
+                model.happened["deliver: its flow was withdrawn"] += 1
+            elif job.waits.on_failure != "cancel":
                 model.broken(f"job {job.serial} waits, and is said to have ended")
             elif not any(_has_failed(model, parent) for parent in job.waits.parents):
                 others = [model.jobs.get(model.first_of.get(parent, "")) for parent in job.waits.parents]
@@ -93,6 +99,7 @@ def _named(model: Model, shard: Shard, id: str, nonce: str) -> Tracked | None:
 
 def _starts(model: Model, call: Call, job: Tracked) -> None:
     assert job.waits is not None
+    flows.starts(model, job)
     for parent in job.waits.parents:
         first = model.first_of.get(parent)
         is_fine = first in model.ever_done or (job.waits.on_failure == "run" and _has_failed(model, parent))

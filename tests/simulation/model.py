@@ -98,6 +98,7 @@ class Tracked:
     gone: str = ""  # cancelled, replaced, deleted, lost
     first: Serial = ""  # its serial when it was put in
     waits: Waits | None = None
+    flow: tuple[Shard, str, str] | None = None  # its shard, name and life
     only: set[str] = field(default_factory=set)  # it came back from an archive, for these groups alone
     deliveries: dict[str, Delivery] = field(default_factory=dict)
 
@@ -171,7 +172,12 @@ class Model:
         self.ever_failed: set[Serial] = set()
         self.may_have_failed: set[Serial] = set()  # and it stays so, whatever becomes of the job
         self.joined_late: set[Serial] = set()  # when others began to wait for it, a group had done it
+        # Flows, also those that were forgotten: by shard, name and life.
+        self.complete: set[tuple[Shard, str, str]] = set()
+        self.withdrawn: set[tuple[Shard, str, str]] = set()
+        self.stopped: set[Serial] = set()  # their flow was cancelled
         self.after_step: Callable[[Model], None] = lambda _: None
+        self.is_of_flows: Callable[[Call], bool] = lambda _: False
         self._steps = steps
         self._claimed: dict[
             tuple[Serial, str, str], int
@@ -218,7 +224,7 @@ class Model:
         self.calls.append(call)
         self.clock_was_back = self.clock_was_back or call.now_ms < self.now_ms
         self.now_ms = max(self.now_ms, call.now_ms)
-        step = self._steps.get(call.name)
+        step = self._steps.get("flows" if self.is_of_flows(call) else call.name)
         if step is not None and not isinstance(call.reply, Exception):
             step(self, call)
             if self.parents:

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamdq import AsyncQueue
-from streamdq.errors import StreamdqError
+from streamdq.errors import StreamdqError, UnknownTopic
+from streamdq.job.flow import FLOWS
 
 from .archiver import serials_in
 from .link import LATEST_S
@@ -163,13 +165,18 @@ def _shard_of(key: str) -> Shard:
 
 def _stored(world: World) -> list[tuple[Shard, str]]:
     jobs = [key for key in world.store.all_keys() if key.endswith(":jobs")]
-    return [(_shard_of(key), id.decode()) for key in jobs for id in world.store.ask("HKEYS", key)]
+    return [
+        (_shard_of(key), id.decode())
+        for key in jobs
+        for id in world.store.ask("HKEYS", key)
+        if _shard_of(key)[0] != FLOWS
+    ]
 
 
 def _counted(world: World) -> dict[Shard, dict[str, int]]:
     found = {}
     for key in world.store.all_keys():
-        if key.endswith(":counts"):
+        if key.endswith(":counts") and _shard_of(key)[0] != FLOWS:
             flat = world.store.ask("HGETALL", key)
             pairs = zip(flat[::2], flat[1::2], strict=True)
             found[_shard_of(key)] = {name.decode(): int(value) for name, value in pairs}
@@ -201,8 +208,9 @@ async def _everything_ends(world: World, queue: AsyncQueue) -> None:
         world.check()
     else:
         raise Broken(f"workers go on: {[process.name for process in world.at_work('worker')]}")
-    for topic in world.topics:
-        await queue.delete_topic(topic, force=True)
+    for topic in [*world.topics, *[FLOWS] * world.flows]:
+        with suppress(UnknownTopic):
+            await queue.delete_topic(topic, force=True)
     await asyncio.sleep(longest_s(world.retention) + (HELD_S if world.links else 0))
     left = [key for key in world.store.all_keys() if "{" in key and "}:" in key and not _may_stay(world, key)]
     if left:

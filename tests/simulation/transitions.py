@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
-from . import links
+from . import flows, links
 from .interventions import INTERVENTIONS
 from .model import NEVER_MS, NO_LIMIT, Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
 from .results import read
@@ -283,6 +283,7 @@ def _give(
     if job.expire_ms is not None and now_ms > delivery.due_ms + job.expire_ms + 1:
         model.broken(f"job {serial} is claimed in {group}, though it has expired: {delivery}")
     again = held is not None and (held.consumer, held.proof) == (consumer, given.proof)
+    flows.claimed(model, job, again)
     delivery.claim = given
     model.note_claim(serial, group, consumer)
     model.given[call.shard, group] += 1
@@ -485,7 +486,8 @@ def lease(model: Model, call: Call) -> None:
 
 
 STEPS: dict[str, Step] = (
-    {
+    {"flows": flows.applied}
+    | {
         step.__name__: step
         for step in (
             enqueue,

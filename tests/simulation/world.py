@@ -27,13 +27,14 @@ from streamdq.link import link_thread as link_thread_module
 from streamdq.link import session as session_module
 from streamdq.link.address import Target
 from streamdq.mover import mover as mover_module
+from streamdq.operations.flows import builder as builder_module
 from streamdq.outbox import relay as relay_module
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import changes as changes_module
 from streamdq.worker import heartbeats as heartbeats_module
 from streamdq.worker import serving as serving_module
 
-from . import clients, operators, troubles, workers
+from . import clients, flows, operators, troubles, workers
 from .archiver import keep_archive
 from .calls import call_of
 from .finders import find_and_act
@@ -82,7 +83,9 @@ class World:
         changes = Random(f"{seed} changes of rows")
         self.changes = changes if self.relays and changes.random() < 0.5 else None  # rows wait in the outbox
         self.links = Random(f"{seed} links").random() < 0.35  # jobs wait for others
+        self.flows = self.links and Random(f"{seed} flows").random() < 0.5
         self.model.after_step = note_ends
+        self.model.is_of_flows = flows.is_own
         self.aborts = Random(f"{seed} what is aborted")
         self.reporting = _takes_part(seed, "aborts", 0.485, 0.59)  # their handlers say how far they are
         self.waits = Random(f"{seed} what is waited for")
@@ -138,6 +141,8 @@ class World:
                 (changes_module, "_check_unserved", lambda *_: ()),
                 (Scripts, "check_rights", lambda *_: iter(())),  # this server knows no users
                 (relay_module, "Rows", self.database.rows),
+                (builder_module, "_WITHIN_MS", flows.WITHIN_MS),
+                (builder_module, "MAX_BATCH", flows.AT_ONCE),
                 (AsyncQueue, "_link_class", staticmethod(lambda: link)),
                 (Queue, "_link_class", staticmethod(lambda: lambda *_: BlockingLink(link()))),
                 # sets of shards are ordered by it, and by default it is the address
@@ -229,6 +234,9 @@ class World:
                 self.start(kind, partial(main, self))
         if self.links:
             self.start("links", partial(link, self))
+        if self.flows:
+            for _ in range(2):
+                self.start("flows", partial(flows.build_flows, self))
         if plan.archive:
             self.start("archiver", partial(keep_archive, self))
         for main in [sell, *[relay] * self.relays] if self.relays else ():

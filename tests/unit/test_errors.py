@@ -14,6 +14,8 @@ from streamdq import Bury, Retry, Snooze, errors
 from streamdq.errors import (
     BodyDamaged,
     BodyUnreadable,
+    FlowExists,
+    FlowWithdrawn,
     HandlersHung,
     IdTaken,
     JobExists,
@@ -29,7 +31,7 @@ from streamdq.errors import (
 )
 
 MADE: list[Portable] = [
-    ParentUnknown("t", "a"),
+    ParentUnknown("t", "a"), FlowExists("f"), FlowWithdrawn("f"),
     JobExists("t", "a", ", and it is dead"), IdTaken("t", "a", 1_900_000_000_000), NotDurable("disk", "no reply", "a"),
     NewerFormat(3), BodyUnreadable("no key", "job a"), BodyDamaged("no key"), MissingExtra("zstandard", "zstd"),
     Retry("5s", "busy", at_least="1s", max_attempts=3), Retry(), Snooze("1h"), Bury("no such order"),

@@ -14,21 +14,23 @@ from time import monotonic
 from typing import NamedTuple
 
 from ...config import MAX_BATCH, TopicSettings
-from ...errors import InvalidInput, ParentUnknown, UnknownTopic
+from ...errors import InvalidInput, JobExists, ParentUnknown, UnknownTopic
 from ...job.after import Parent, Waits
 from ...job.uniqueness import OnConflict
 from ...keys import ShardKeys, candidate_shards, shard_of
 from ...link.session import Op
 from ...store.jobs import lookup
 from ...store.jobs.links import BY_RESULT, UNKNOWN, Attached, Known, dependencies, follower
-from ...store.jobs.records import Encoded
+from ...store.jobs.records import Encoded, nonce_of
 from ...store.redis_store import RedisStore
 from ...store.replies import Enqueued
 from ...store.topics.changes import expect_keys, expect_links
 from ...store.topics.topics import changing
 from .get import REPAIRS, shard_with
+from .large_bodies import put_away
 
 _KEPT_S = 60  # YOUNG_MS of lua/delivered.lua
+_AT_ONCE = 100  # jobs of a flow
 _HOWS = {"reject": "keep", "keep": "keep", "replace": "replace"}
 
 
@@ -54,7 +56,7 @@ def put_after(
     assert waits is not None
     _check(topic, job.id, waits, on_conflict)
     for _ in range(REPAIRS):
-        settings = yield from _settings(store, topic, job)
+        settings = yield from settings_for(store, topic, has_keys=job.key is not None)
         held = yield from _in_previous_shards(store, topic, settings, job)
         if held is not None:
             return PutAfter(0, held)
@@ -69,7 +71,7 @@ def put_after(
             if reply.taken:
                 return PutAfter(reply.now_ms, reply.taken[0])
         try:
-            known = yield from _attach_in_time(store, waits.parents, shard, job)
+            known = yield from _attach_in_time(store, waits, shard, job)
         except ParentUnknown:  # perhaps this call is repeated, and they have ended since
             reply = yield from put("look", dependencies=())
             if not reply.taken or on_conflict == "replace":
@@ -82,10 +84,84 @@ def put_after(
     raise changing(topic)
 
 
-def _settings(store: RedisStore, topic: str, job: Encoded) -> Op[TopicSettings]:
+def put_in_flow(
+    store: RedisStore, topic: str, jobs: Sequence[Encoded], gate: Known, durable: str | None
+) -> Op[list[Encoded]]:
+    """Enqueues jobs of a flow, which wait for one of its gates, and perhaps for others; none of them for another one of
+    these. Returns those that were not put in, as the number of the topic's shards has changed.
+
+    Raises:
+        JobExists: an id is taken.
+        ParentUnknown: nothing is known of one of the others.
+    """
+    jobs = (yield from put_away(store.session, topic, jobs)) if store.session.bodies.offload else jobs
+    settings = yield from settings_for(store, topic, has_keys=any(job.key is not None for job in jobs))
+    places = yield from _places(store, topic, settings, jobs)
+    known = yield from _attach_each_job(store, topic, places)
+    left: list[Encoded] = []
+    for number, some in places.items():
+        spread = settings.named(by_key=any(job.key is not None for job in some))
+        shard, scripts = store.session.keys.shard(topic, number), store.at(durable, settings)
+        for begin in range(0, len(some), _AT_ONCE):
+            part = some[begin : begin + _AT_ONCE]
+            said = [((job.id, job.rest), dependencies(job.waits, known[job.nonce], gate)) for job in part if job.waits]
+            left += _left(topic, part, (yield from scripts.enqueue_after_each(shard, spread, said)))
+    if left:
+        yield from store.topics.shared(topic, store.topics.repair)
+    return left
+
+
+def _places(
+    store: RedisStore, topic: str, settings: TopicSettings, jobs: Sequence[Encoded]
+) -> Op[dict[int, list[Encoded]]]:
+    """The numbers of their shards.
+
+    Raises:
+        JobExists: another job has been there since before the number of shards changed.
+    """
+    places: dict[int, list[Encoded]] = {}
+    for job in jobs:
+        if (yield from _in_previous_shards(store, topic, settings, job)) is not None:
+            raise JobExists(topic, job.id)
+        places.setdefault(shard_of(job.id, settings.shards, job.key), []).append(job)
+    return places
+
+
+def _left(topic: str, jobs: Sequence[Encoded], replies: Sequence[Enqueued]) -> list[Encoded]:
+    """Those that were not put in.
+
+    Raises:
+        JobExists
+    """
+    for job, reply in zip(jobs, replies, strict=True):
+        if reply.taken and nonce_of(reply.taken[0]) != job.nonce:
+            raise JobExists(topic, job.id)
+    return [job for job, reply in zip(jobs, replies, strict=True) if not reply.current]
+
+
+def _attach_each_job(
+    store: RedisStore, topic: str, places: Mapping[int, Sequence[Encoded]]
+) -> Op[dict[str, list[Known]]]:
+    """What is known of those that each of the jobs waits for, by its nonce. Their first place is that of the gate."""
+    lines: dict[int, tuple[Parent, str]] = {}
+    owners: list[str] = []
+    for number, jobs in places.items():
+        for job in jobs:
+            assert job.waits is not None
+            for i, parent in enumerate(job.waits.parents, 1):
+                lines[len(owners)] = parent, follower(topic, number, i, job.nonce, job.id)
+                owners.append(job.nonce)
+    found = yield from attach_lines(store, lines, in_flow=True)
+    known: dict[str, list[Known]] = {job.nonce: [] for jobs in places.values() for job in jobs}
+    for i, nonce in enumerate(owners):
+        known[nonce].append(found[i])
+    return known
+
+
+def settings_for(store: RedisStore, topic: str, *, has_keys: bool) -> Op[TopicSettings]:
     """The topic's, marked before the first job waits there, or has a key."""
     settings = yield from expect_links(store.topics, topic)
-    if job.key is not None and settings.shards + len(settings.former) > 1:
+    if has_keys and settings.shards + len(settings.former) > 1:
         settings = yield from expect_keys(store.topics, topic)
     return settings
 
@@ -115,49 +191,56 @@ def _in_previous_shards(store: RedisStore, topic: str, settings: TopicSettings, 
     return next((record for record in (yield from lookup.records(store.session, places)) if record), None)
 
 
-def _attach_in_time(store: RedisStore, parents: Sequence[Parent], shard: ShardKeys, job: Encoded) -> Op[list[Known]]:
+def _attach_in_time(store: RedisStore, waits: Waits, shard: ShardKeys, job: Encoded) -> Op[list[Known]]:
     """One of the others that ends forgets who waits if that is not there within a minute (``delivered``). If this
     process stood still for so long, they are notified once more.
     """
     began = monotonic()
-    known = yield from _attach_all(store, parents, shard, job)
+    known = yield from _attach_all(store, waits, shard, job)
     if monotonic() - began < _KEPT_S / 2:
         return known
-    again = yield from _attach_all(store, parents, shard, job)
+    again = yield from _attach_all(store, waits, shard, job)
     for before, one in zip(known, again, strict=True):
         if one.life != before.life and not one.life.startswith(BY_RESULT):  # a later job has the id
             raise ParentUnknown(one.topic, one.id)
     return again
 
 
-def _attach_all(store: RedisStore, parents: Sequence[Parent], shard: ShardKeys, job: Encoded) -> Op[list[Known]]:
+def _attach_all(store: RedisStore, waits: Waits, shard: ShardKeys, job: Encoded) -> Op[list[Known]]:
     """Tells each of the parents who waits for it. ``shard``: of the job that waits."""
+    lines = {
+        i: (parent, follower(shard.topic, shard.shard, i, job.nonce, job.id)) for i, parent in enumerate(waits.parents)
+    }
+    found = yield from attach_lines(store, lines, waits.in_flow)
+    return [found[i] for i in range(len(lines))]
+
+
+def attach_lines(store: RedisStore, lines: Mapping[int, tuple[Parent, str]], in_flow: bool) -> Op[dict[int, Known]]:
+    """Tells each of the parents who waits for it. ``lines``: parents, each with who waits (``links.follower``).
+    ``in_flow``: as in Waits.
+
+    Raises:
+        ParentUnknown
+    """
     found: dict[int, Known] = {}
-    for topic in dict.fromkeys(parent.topic for parent in parents):
-        lines = {
-            i: (parent, follower(shard.topic, shard.shard, i, job.nonce, job.id))
-            for i, parent in enumerate(parents)
-            if parent.topic == topic
-        }
-        found |= yield from _attach_in(store, topic, lines)
-    return [found[i] for i in range(len(parents))]
+    for topic in dict.fromkeys(parent.topic for parent, _ in lines.values()):
+        some = {i: one for i, one in lines.items() if one[0].topic == topic}
+        found |= yield from _attach_in(store, topic, some, in_flow)
+    return found
 
 
-def _attach_in(store: RedisStore, topic: str, lines: dict[int, tuple[Parent, str]]) -> Op[dict[int, Known]]:
+def _attach_in(
+    store: RedisStore, topic: str, lines: dict[int, tuple[Parent, str]], in_flow: bool
+) -> Op[dict[int, Known]]:
     """The same for the parents in one topic."""
     some = next(iter(lines.values()))[0]
     try:
         yield from store.topics.get(topic)
     except UnknownTopic:
         raise ParentUnknown(topic, some.id) from None
-    for _ in range(REPAIRS):
-        settings = yield from expect_links(store.topics, topic)
-        found = yield from _attach_at_homes(store, topic, settings, lines)
-        if found is not None:
-            break
-        yield from store.topics.renew(topic)
-    else:
-        raise changing(topic)
+    settings, found = yield from _attach_where_they_lead(store, topic, lines)
+    if in_flow:
+        found |= _lost(settings, {i: parent for i, (parent, _) in lines.items() if parent.life and i not in found})
     for i in lines.keys() - found.keys():
         found |= yield from _attach_elsewhere(store, topic, settings, {i: lines[i]})
     if left := {i: lines[i] for i in lines if i not in found}:
@@ -165,6 +248,27 @@ def _attach_in(store: RedisStore, topic: str, lines: dict[int, tuple[Parent, str
     for i in left.keys() - found.keys():
         raise ParentUnknown(topic, lines[i][0].id)
     return found
+
+
+def _attach_where_they_lead(
+    store: RedisStore, topic: str, lines: dict[int, tuple[Parent, str]]
+) -> Op[tuple[TopicSettings, dict[int, Known]]]:
+    """Those that are where their ids or keys lead, and the topic's settings."""
+    for _ in range(REPAIRS):
+        settings = yield from expect_links(store.topics, topic)
+        found = yield from _attach_at_homes(store, topic, settings, lines)
+        if found is not None:
+            return settings, found
+        yield from store.topics.renew(topic)
+    raise changing(topic)
+
+
+def _lost(settings: TopicSettings, parents: Mapping[int, Parent]) -> dict[int, Known]:
+    """What is known of jobs that were cancelled while their flow was built, or lost."""
+    return {
+        i: Known(one.topic, shard_of(one.id, settings.shards, one.key), one.id, one.life, 1, "lost")
+        for i, one in parents.items()
+    }
 
 
 def _attach_at_homes(
@@ -237,7 +341,8 @@ def _attach_at(
 ) -> Op[dict[int, Known] | None]:
     """The same in these shards. ``homes``: their numbers."""
     calls, found = _calls(homes), dict[int, Known]()
-    replies = yield from _attach_each(store, topic, settings, _said(calls, lines, {}))
+    lives = {i: parent.life for i, (parent, _) in lines.items()}
+    replies = yield from _attach_each(store, topic, settings, _said(calls, lines, lives))
     for (number, some), reply in zip(calls, replies, strict=True):
         if reply is None:
             return None

@@ -66,14 +66,21 @@ def enqueue_many(
 def _encoded(store: RedisStore, topic: str, jobs: Sequence[NewJob | Mapping[str, Any]]) -> Op[list[Encoded]]:
     limit, seal, out = store.session.bodies.most_json_bytes, store.session.bodies.seal(topic), []
     for job in jobs:
-        new = job if isinstance(job, NewJob) else _new_job(job)
+        new = as_new_job(job)
         if new.quiet is not None or new.window is not None:
             new = yield from resolve_due(store, topic, new)
         out.append(encode(new, limit, seal))
     return out
 
 
-def _new_job(fields: object) -> NewJob:
+def as_new_job(fields: object) -> NewJob:
+    """One of the jobs that were passed.
+
+    Raises:
+        InvalidInput: it is neither a NewJob nor a dict of its fields.
+    """
+    if isinstance(fields, NewJob):
+        return fields
     if not isinstance(fields, Mapping):
         what = repr(fields[:80]) if isinstance(fields, str) else type(fields).__name__
         raise InvalidInput(f"job: {what} is neither a NewJob nor a dict such as {{'body': 7}}")

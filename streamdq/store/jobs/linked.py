@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...job.after import PER_FIELD, Dependencies
 from ...keys import ShardKeys
 from ...link.command import Command
 from ...link.session import Op, Session, checked
 from ..commands import in_steps, one
-from .links import Follower, dependencies_in, fields_of, followers_in, member
+from .links import Follower, StoredParent, dependencies_in, fields_of, followers_in, member, parents_in
 from .records import nonce_of
 
 
@@ -20,11 +22,27 @@ def dependencies(session: Session, k: ShardKeys, id: str, record: bytes, most: i
     head, blocked = map(checked, (yield from session.call(commands)))
     if head is None:
         return None
+    return dependencies_in(head, blocked is not None, (yield from _stored(session, k, name, head, most)))
+
+
+def _stored(session: Session, k: ShardKeys, name: str, head: bytes, most: int | None) -> Op[list[bytes | None]]:
     total = int(head.split(b"|")[0])
     parts = -(-min(total, total if most is None else most) // PER_FIELD)
     reads = [Command(k.dependencies, ("HGET", k.dependencies, field)) for field in fields_of(name, parts)]
-    stored = [checked(reply) for reply in (yield from in_steps(session, reads))]
-    return dependencies_in(head, blocked is not None, stored)
+    return [checked(reply) for reply in (yield from in_steps(session, reads))]
+
+
+def parents(session: Session, k: ShardKeys, id: str, record: bytes) -> Op[list[StoredParent]]:
+    """All that the job waits, or waited, for."""
+    name = member(id, nonce_of(record))
+    head = yield from one(session, k.dependencies, "HGET", k.dependencies, name)
+    return parents_in((yield from _stored(session, k, name, head, None))) if head else []
+
+
+def blocked(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[bool]]:
+    """Which of these jobs, by shard, id and nonce, can't start, because another one has failed."""
+    reads = [Command(k.blocked, ("ZSCORE", k.blocked, member(id, nonce))) for k, id, nonce in jobs]
+    return [checked(reply) is not None for reply in (yield from in_steps(session, reads))]
 
 
 def followers(session: Session, k: ShardKeys, id: str) -> Op[list[Follower]]:

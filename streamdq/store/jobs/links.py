@@ -11,6 +11,10 @@ from typing import Any, NamedTuple
 from ...job.after import PER_FIELD, Dependencies, Dependency, Waits
 
 SEPARATOR = "\x1f"
+GATED = "+"
+"""Behind ``on_failure``: the first of those that the job waits for is a gate of its flow (lua/lib/flows.lua)."""
+OWN = "="
+"""Behind ``on_failure``: it is a flow's own job."""
 UNKNOWN = "unknown"
 """What ``attach`` says of a job of which there is nothing."""
 BY_RESULT = "="
@@ -67,10 +71,11 @@ class Endings(NamedTuple):
 def endings_in(reply: Sequence[Any]) -> Endings:
     now_ms, next_ms, look_ms, *rest = reply
     pairs = zip(rest[::2], rest[1::2], strict=True)
-    return Endings(now_ms, next_ms, look_ms, [_ending(field.decode(), text.decode()) for field, text in pairs])
+    return Endings(now_ms, next_ms, look_ms, [ending_in(field.decode(), text.decode()) for field, text in pairs])
 
 
-def _ending(field: str, text: str) -> Ending:
+def ending_in(field: str, text: str) -> Ending:
+    """``text``: as it is stored in ``followers``."""
     head, *lines = text.split("\n")
     _, generation, how = head.split("|") if head else ("", "0", "")
     return Ending(field, int(generation), how.rstrip("+"), [_follower(line) for line in lines if line])
@@ -139,11 +144,13 @@ class Known(NamedTuple):
     how: str
 
 
-def dependencies(waits: Waits, known: Sequence[Known]) -> list[str]:
-    """What a new job waits for, in the form that enqueue_after takes."""
+def dependencies(waits: Waits, known: Sequence[Known], gate: Known | None = None) -> list[str]:
+    """What a new job waits for, in the form that enqueue_after takes. ``gate``: of its flow."""
+    known = [*([gate] if gate else ()), *known]
+    mark = _mark(waits, gate)
     done = sum(one.how == "done" for one in known)
     failed = sum(one.how not in ("", "done") for one in known)
-    out = [f"{len(known)}|{done}|{failed}|{waits.delay_ms}|{waits.on_failure}|0"]
+    out = [f"{len(known)}|{done}|{failed}|{waits.delay_ms}|{waits.on_failure}{mark}|0"]
     for begin in range(0, len(known), PER_FIELD):
         some = known[begin : begin + PER_FIELD]
         out.append("\n".join(SEPARATOR.join((one.topic, str(one.shard), one.life, one.id)) for one in some))
@@ -151,6 +158,12 @@ def dependencies(waits: Waits, known: Sequence[Known]) -> list[str]:
         noted = [f",{i}={one.generation}" for i, one in enumerate(some, 1) if one.generation and one.how != "done"]
         out.append(marks + "".join(noted))
     return out
+
+
+def _mark(waits: Waits, gate: Known | None) -> str:
+    if gate is not None:
+        return GATED
+    return OWN if waits.in_flow else ""
 
 
 def follower(topic: str, shard: int, index: int, nonce: str, id: str) -> str:
@@ -174,16 +187,36 @@ def fields_of(member: str, parts: int) -> list[str]:
 def dependencies_in(head: bytes, blocked: bool, stored: Sequence[bytes | None]) -> Dependencies:
     """``stored``: the values of ``fields_of``."""
     total, done, failed, delay_ms, on_failure, _ = head.decode().split("|")
-    jobs: list[Dependency] = []
+    jobs = [Dependency(one.topic, one.id, one.outcome) for one in parents_in(stored)]
+    how: Any = on_failure.rstrip(GATED + OWN)
+    has_gate = on_failure.endswith(GATED)
+    is_open = has_gate and jobs[0].outcome == "done"
+    return Dependencies(
+        int(total) - has_gate, int(done) - is_open, int(failed), how, int(delay_ms), blocked, tuple(jobs[has_gate:])
+    )
+
+
+class StoredParent(NamedTuple):
+    """One of those that a job waits for. ``outcome`` None: it has not ended."""
+
+    topic: str
+    shard: int
+    life: str
+    id: str
+    outcome: str | None
+
+
+def parents_in(stored: Sequence[bytes | None]) -> list[StoredParent]:
+    """``stored``: the values of ``fields_of``."""
+    found: list[StoredParent] = []
     for others, states in zip(stored[::2], stored[1::2], strict=True):
         marks = (states or b"").decode().split(",")[0]
         for line, letter in zip((others or b"").decode().split("\n"), marks, strict=False):
-            topic, _, _, id = line.split(SEPARATOR)
-            jobs.append(Dependency(topic, id, OUTCOMES[letter]))
-    how: Any = on_failure
-    return Dependencies(int(total), int(done), int(failed), how, int(delay_ms), blocked, tuple(jobs))
+            topic, shard, life, id = line.split(SEPARATOR)
+            found.append(StoredParent(topic, int(shard), life, id, OUTCOMES[letter]))
+    return found
 
 
 def followers_in(text: bytes) -> list[Follower]:
     """Who waits for a job that is in the pool."""
-    return _ending("", text.decode()).followers
+    return ending_in("", text.decode()).followers

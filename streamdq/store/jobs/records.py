@@ -123,6 +123,14 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
     return Encoded(id, when, rest, nonce, b"" if body is plain else plain, rule, new.key, new.id is None, waits)
 
 
+def as_waiting(job: Encoded, waits: Waits, nonce: str | None = None) -> Encoded:
+    """The same job, which waits for these. ``nonce``: another one."""
+    if nonce is None:
+        return job._replace(waits=waits)
+    ttr, expire, _, rest = job.rest.split(b"\n", 3)
+    return job._replace(waits=waits, nonce=nonce, rest=b"\n".join((ttr, expire, nonce.encode(), rest)))
+
+
 def waits_of(new: NewJob) -> Waits | None:
     """What the new job waits for; None: nothing.
 
@@ -134,7 +142,7 @@ def waits_of(new: NewJob) -> Waits | None:
     for name in ("at", "tz", "quiet", "window", "unique_for", "rate_of_id", "at_most"):
         if getattr(new, name) is not None:
             raise InvalidInput(
-                f"{name}: does not go together with after; pass a delay, which counts from when the others have ended"
+                f"{name}: does not go together with after, nor with a flow; pass a delay, which counts from the start"
             )
     parents, on_failure = parents_of(new.after), check_on_failure(new.on_failure)
     return Waits(parents, on_failure, 0 if new.delay is None else to_ms(new.delay)) if parents else None

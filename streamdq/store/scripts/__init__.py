@@ -9,6 +9,7 @@ from .attempts import AttemptScripts
 from .consumers import ConsumerScripts
 from .dead_letters import DeadLetterScripts
 from .erasure import ErasureScripts
+from .flows import FlowScripts
 from .jobs import JobScripts
 from .links import LinkScripts
 from .outside import OutsideScripts
@@ -20,6 +21,7 @@ from .topics import TopicScripts
 class Scripts(
     JobScripts,
     LinkScripts,
+    FlowScripts,
     AttemptScripts,
     ConsumerScripts,
     DeadLetterScripts,

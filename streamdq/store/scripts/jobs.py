@@ -90,10 +90,20 @@ class JobScripts(ScriptCalls):
 
     def abort(self, k: ShardKeys, topic: TopicSettings, id: str, group: str = "") -> Op[AbortReply]:
         """``group``: '' for all."""
+        return abort_reply_in((yield from self._run("abort", *self._aborting(k, topic, id, group), repeatable=False)))
+
+    def abort_each(self, k: ShardKeys, topic: TopicSettings, jobs: Sequence[tuple[str, str]]) -> Op[list[AbortReply]]:
+        """``jobs``: ids, each with the job's nonce; another job with the id is left alone."""
+        calls: list[KeysAndArgs] = []
+        for id, nonce in jobs:
+            keys, args = self._aborting(k, topic, id, "")
+            calls.append((keys, (*args, *(() if self._cover else ("",)), nonce)))
+        return [abort_reply_in(reply) for reply in (yield from self._run_each("abort", calls))]
+
+    def _aborting(self, k: ShardKeys, topic: TopicSettings, id: str, group: str) -> KeysAndArgs:
         groups = topic.group_names
         keys = keys_of("abort", k, groups=groups)
-        args = (self._now(), id, self._history, topic.layout.text, ",".join(groups), group, *self._cover)
-        return abort_reply_in((yield from self._run("abort", keys, args, repeatable=False)))
+        return keys, (self._now(), id, self._history, topic.layout.text, ",".join(groups), group, *self._cover)
 
     def reschedule(self, k: ShardKeys, topic: TopicSettings, id: str, when: str) -> Op[int]:
         """1: rescheduled; 0: no such job, or it is dead; -1: running; or OUTDATED."""

@@ -57,6 +57,14 @@ class LinkScripts(ScriptCalls):
         args = (self._now(), spread, self._history, how, *job, *dependencies)
         return enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
 
+    def enqueue_after_each(
+        self, k: ShardKeys, spread: Spread, jobs: Sequence[tuple[Sequence[Any], Sequence[str]]]
+    ) -> Op[list[Enqueued]]:
+        """The same for several jobs with their dependencies, which are kept if they are there."""
+        keys = keys_of("enqueue_after", k)
+        calls = [(keys, (self._now(), spread, self._history, "keep", *job, *known)) for job, known in jobs]
+        return [enqueued_in(reply) for reply in (yield from self._run_each("enqueue_after", calls, repeatable=True))]
+
     def deliver(self, k: ShardKeys, news: Sequence[Any]) -> Op[list[Received]]:
         """``news``: id and nonce of who waits, the job's place, generation and how, and what was known of it or '',
         for each.

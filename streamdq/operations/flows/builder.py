@@ -1,0 +1,345 @@
+"""Builds a flow: its jobs are put in while its block runs, and start when the block has ended.
+
+Each of its jobs waits for a gate, beside what else it waits for (lua/lib/flows.lua). At the end of the block the
+flow's own job is put in, which waits for all of them; with that the flow is complete, and its gates are opened. If this
+process is killed before, the mover withdraws the flow after a while, and its jobs are cancelled; if it is killed after,
+the mover opens it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from ...config import MAX_BATCH
+from ...errors import FlowExists, FlowWithdrawn, InvalidInput, StreamdqError
+from ...job.after import MAX_PARENTS, After, OnFailure, Parent, Waits
+from ...job.durability import check_level
+from ...job.flow import FLOWS, FlowJob
+from ...job.job import NewJob, check_id, check_topic
+from ...job.retry import RetryInput
+from ...keys import shard_of
+from ...link.connection import AsyncLink, Link
+from ...link.session import Op, arun, run
+from ...options import suggesting
+from ...process.logs import log
+from ...store.batches import MAX_BYTES
+from ...store.flows import decisions, shards
+from ...store.jobs.links import Known, follower
+from ...store.jobs.records import Encoded, as_waiting, encode
+from ...store.redis_store import RedisStore
+from ...store.scripts.flows import Run
+from ...store.topics.topics import changing
+from ...times.durations import Duration, to_ms
+from ..jobs.after import put_in_flow, settings_for
+from ..jobs.enqueue import NO_BODY, put
+from ..jobs.enqueue_many import as_new_job
+from ..jobs.get import REPAIRS
+
+MOST_STAGES = 1_000
+_WITHIN_MS = 3_600_000
+"""A flow is withdrawn so long after the last call of its builder."""
+
+
+class Building:
+    """A flow that is being built: what Flow and AsyncFlow have in common."""
+
+    def __init__(
+        self, store: RedisStore, name: str, deadline: Duration | None, keep: Duration, durable: str | None
+    ) -> None:
+        self.name = check_id(name)
+        self._store = store
+        self._deadline_ms = 0 if deadline is None else max(1, to_ms(deadline, "deadline"))
+        self._keep_ms = to_ms(keep, "keep")
+        self._durable = durable
+        check_level(durable)
+        self._run = Run(store.session.keys.shard(FLOWS, 0), self.name, os.urandom(8).hex())
+        self._jobs: list[Parent] = []  # all of them
+        self._stages: list[list[Any]] = []  # topic, jobs, the stages that they wait for, on_failure; and other parents
+        self._stage_of: dict[Parent, int] = {}
+        self._unsent: list[tuple[str, Encoded]] = []
+        self._unsent_bytes = self._gates = 0
+        self._own_nonce = ""  # of the flow's own job, from when it is put in
+
+    def begin(self) -> Op[None]:
+        """Raises:
+        FlowExists
+        """
+        store = self._store
+        for _ in range(REPAIRS):
+            named = self.name, self._run.life
+            code, run = yield from shards.begin(
+                store.session, store.scripts, store.topics, named, _WITHIN_MS, self._deadline_ms
+            )
+            if code == 1:
+                self._run = run
+                return
+            # -2: another process builds one, or was killed.
+            if code == -1 or (yield from self._decide(run, "withdraw")) == "o":
+                raise FlowExists(self.name)
+        raise changing(FLOWS)
+
+    def add(self, topic: str, new: NewJob) -> Op[FlowJob]:
+        """Adds a job, and sends those that were added if these are enough."""
+        job = self._encoded(topic, new)
+        waits = job.waits
+        assert waits is not None
+        added = Parent(topic, job.id, job.key, job.nonce)
+        self._note(added, waits)
+        self._unsent.append((topic, job))
+        self._unsent_bytes += len(job.rest)
+        if len(self._unsent) == MAX_BATCH or self._unsent_bytes >= MAX_BYTES:
+            yield from self._send()
+        return FlowJob(*added)
+
+    def _encoded(self, topic: str, new: NewJob) -> Encoded:
+        bodies, is_root = self._store.session.bodies, new.after is None
+        checked = replace(new, after=(FLOWS, self.name)) if is_root else new
+        job = encode(checked, bodies.most_json_bytes, bodies.seal(topic))
+        waits = job.waits or Waits((), new.on_failure, 0 if new.delay is None else to_ms(new.delay))
+        parents = () if is_root else waits.parents
+        return as_waiting(job, Waits(parents, waits.on_failure, waits.delay_ms, in_flow=True))
+
+    def _note(self, added: Parent, waits: Waits) -> None:
+        """The stage of a job that was added."""
+        if len(self._jobs) == MAX_PARENTS:
+            raise InvalidInput(f"flow: more than {MAX_PARENTS} jobs; make several flows of them")
+        after = sorted({self._stage_of[one] for one in waits.parents if one in self._stage_of})
+        stage = [added.topic, 0, after, waits.on_failure]
+        if not self._stages or self._stages[-1][::2] != stage[::2] or self._stages[-1][3] != stage[3]:
+            if len(self._stages) == MOST_STAGES:
+                raise InvalidInput(
+                    f"flow: more than {MOST_STAGES} stages; add jobs of a topic that wait for the same ones together"
+                )
+            self._stages.append(stage)
+        self._stages[-1][1] += 1
+        self._jobs.append(added)
+        self._stage_of[added] = len(self._stages) - 1
+
+    def _send(self) -> Op[None]:
+        """Puts in what was added. If the number of shards of a topic changes meanwhile, the rest gets another gate."""
+        for _ in range(REPAIRS):
+            if not self._unsent:
+                return
+            gate = yield from self._add_gate()
+            left: list[tuple[str, Encoded]] = []
+            for topic, jobs in _together(self._unsent):
+                # What comes behind a job that was not put in may wait for it.
+                outdated = jobs if left else (yield from put_in_flow(self._store, topic, jobs, gate, self._durable))
+                left += [(topic, job) for job in outdated]
+            self._unsent, self._unsent_bytes = left, 0
+        raise changing(self._unsent[0][0])
+
+    def _add_gate(self) -> Op[Known]:
+        """A gate for all that was added."""
+        lines: list[str] = []
+        with_keys = {topic for topic, job in self._unsent if job.key is not None}
+        settings = {}
+        for topic in dict.fromkeys(topic for topic, _ in self._unsent):
+            settings[topic] = yield from settings_for(self._store, topic, has_keys=topic in with_keys)
+        for topic, job in self._unsent:
+            shard = shard_of(job.id, settings[topic].shards, job.key)
+            lines.append(follower(topic, shard, 0, job.nonce, job.id))
+        if not (yield from self._store.scripts.add_gate(self._run, self._gates, _WITHIN_MS, lines)):
+            raise FlowWithdrawn(self.name)
+        self._gates += 1
+        place = self._run.shard
+        return Known(place.topic, place.shard, f"{self.name}~{self._gates - 1}", self._run.life, 0, "")
+
+    def complete(self) -> Op[None]:
+        """The end of the block.
+
+        Raises:
+            FlowWithdrawn
+        """
+        try:
+            yield from self._send()
+            if self._jobs:
+                yield from self._open()
+        except StreamdqError:
+            if (yield from self.withdraw()) != "o":
+                raise
+        else:
+            if not self._jobs:
+                yield from self.withdraw()
+
+    def _open(self) -> Op[None]:
+        reply = yield from put(self._store, FLOWS, [self._own()], "reject", self._durable)
+        if reply.existing:
+            raise FlowExists(self.name)
+        if (yield from self._decide(self._run, "open")) != "o":
+            raise FlowWithdrawn(self.name)
+
+    def _decide(self, run: Run, how: str) -> Op[str]:
+        store = self._store
+        return decisions.decide(store.session, store.scripts, store.topics, run, how)
+
+    def _own(self) -> Encoded:
+        """The flow's own job."""
+        body = {"stages": self._stages}
+        bodies = self._store.session.bodies
+        job = encode(NewJob(body, id=self.name), bodies.most_json_bytes, bodies.seal(FLOWS))
+        self._own_nonce = nonce = f"{self._run.life}.{self._gates}"
+        waits = Waits(tuple(self._jobs), "run", self._keep_ms, in_flow=True)
+        return as_waiting(job, waits, nonce)
+
+    def withdraw(self) -> Op[str]:
+        """Leaves nothing behind, unless the flow is open: then it returns "o". What can't be reached is left to the
+        mover.
+        """
+        try:
+            state = yield from self._decide(self._run, "withdraw")
+            if state != "o" and self._own_nonce:
+                yield from self._drop_own()
+            return state
+        except StreamdqError as error:
+            log.warning("a flow was not withdrawn; the mover does so later", flow=self.name, error=str(error))
+            return ""
+
+    def _drop_own(self) -> Op[None]:
+        store, shard = self._store, self._run.shard
+        settings = yield from store.topics.get(FLOWS)
+        yield from store.scripts.abort_each(shard, settings, [(self.name, self._own_nonce)])
+
+
+def _together(added: Sequence[tuple[str, Encoded]]) -> Iterator[tuple[str, list[Encoded]]]:
+    """Those that can be put in at the same time: in one topic, and none waits for another one of them."""
+    topic, some, ids = "", list[Encoded](), set[str]()
+    for of, job in added:
+        assert job.waits is not None
+        if some and (of != topic or any(one.topic == topic and one.id in ids for one in job.waits.parents)):
+            yield topic, some
+            some, ids = [], set()
+        topic = of
+        some.append(job)
+        ids.add(job.id)
+    if some:
+        yield topic, some
+
+
+class Flow:
+    """A flow that is being built. Use it in a ``with`` statement: its jobs start when the block has ended, and if it
+    raises, nothing is left of them. It is for one thread.
+    """
+
+    def __init__(self, link: Link, building: Building) -> None:
+        self._link = link
+        self._building = building
+        self.name = building.name
+
+    @suggesting
+    def enqueue(
+        self,
+        topic: str,
+        body: Any = NO_BODY,
+        *,
+        delay: Duration | None = None,
+        id: str | None = None,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        url: str | None = None,
+        expire: Duration | None = None,
+        version: int = 1,
+        key: str | None = None,
+        after: After | None = None,
+        on_failure: OnFailure = "block",
+    ) -> FlowJob:
+        """Adds a job. ``delay``: from the end of those that it waits for, or of the block. ``after``: jobs of this
+        flow, or any others. The arguments are those of ``Queue.enqueue``. It may be sent later, with others.
+
+        Raises:
+            InvalidInput: an argument is invalid.
+            JobExists: the id of one that was sent is taken.
+            FlowWithdrawn: the flow was cancelled, or begun anew by another process.
+        """
+        new = NewJob(
+            body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key, after=after,
+            on_failure=on_failure,
+        )  # fmt: skip
+        return self._add(check_topic(topic), new)
+
+    def enqueue_many(self, topic: str, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[FlowJob]:
+        """Adds any number of jobs, and holds the bodies of at most 500 of them in memory. ``jobs``: as for
+        ``Queue.enqueue_many``. Raises the same as ``enqueue``.
+        """
+        topic = check_topic(topic)
+        return [self._add(topic, as_new_job(job)) for job in jobs]
+
+    def _add(self, topic: str, new: NewJob) -> FlowJob:
+        return run(self._link, self._building.add(topic, new))
+
+    def __enter__(self) -> Self:
+        run(self._link, self._building.begin())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run(self._link, self._building.complete() if error is None else self._building.withdraw())
+
+
+class AsyncFlow:
+    """Like Flow, for ``async with``. Its methods are awaited."""
+
+    def __init__(self, link: AsyncLink, building: Building) -> None:
+        self._link = link
+        self._building = building
+        self._lock = asyncio.Lock()
+        self.name = building.name
+
+    @suggesting
+    async def enqueue(
+        self,
+        topic: str,
+        body: Any = NO_BODY,
+        *,
+        delay: Duration | None = None,
+        id: str | None = None,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        url: str | None = None,
+        expire: Duration | None = None,
+        version: int = 1,
+        key: str | None = None,
+        after: After | None = None,
+        on_failure: OnFailure = "block",
+    ) -> FlowJob:
+        """Like Flow.enqueue."""
+        new = NewJob(
+            body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key, after=after,
+            on_failure=on_failure,
+        )  # fmt: skip
+        return await self._add(check_topic(topic), new)
+
+    async def enqueue_many(
+        self, topic: str, jobs: Iterable[NewJob | Mapping[str, Any]] | AsyncIterable[NewJob | Mapping[str, Any]]
+    ) -> list[FlowJob]:
+        """Like Flow.enqueue_many; ``jobs`` may be asynchronous."""
+        topic = check_topic(topic)
+        return [await self._add(topic, as_new_job(job)) async for job in _each(jobs)]
+
+    async def _add(self, topic: str, new: NewJob) -> FlowJob:
+        async with self._lock:
+            return await arun(self._link, self._building.add(topic, new))
+
+    async def __aenter__(self) -> Self:
+        await arun(self._link, self._building.begin())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await arun(self._link, self._building.complete() if error is None else self._building.withdraw())
+
+
+async def _each(jobs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+    if isinstance(jobs, AsyncIterable):
+        async for job in jobs:
+            yield job
+    else:
+        for job in jobs:
+            yield job

@@ -1,0 +1,105 @@
+"""How a flow stands, and how it is cancelled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from ...config import MAX_BATCH
+from ...job.flow import FLOWS, FlowStage, FlowState, FlowStatus
+from ...job.job import JobState, check_id
+from ...keys import ShardKeys
+from ...link.session import Op
+from ...store.flows import decisions, reading, shards
+from ...store.jobs import linked
+from ...store.jobs.links import StoredParent
+from ...store.jobs.records import nonce_of
+from ...store.redis_store import RedisStore
+from ...store.replies import FoundJob
+from ...store.scripts.flows import Run
+from ..jobs.get import get, job_of
+
+_ACTIVE = ("delayed", "ready", "running")
+
+
+def flow_status(store: RedisStore, name: str) -> Op[FlowStatus | None]:
+    """How the flow stands, stage by stage. None: there is none with this name, or it was forgotten since it ended.
+    Reads the state of each job that has not ended.
+    """
+    for run in (yield from shards.found(store.session, store.topics, check_id(name))):
+        return (yield from _status(store, run))
+    return None
+
+
+def _status(store: RedisStore, run: Run) -> Op[FlowStatus]:
+    letter = yield from reading.state(store.session, run)
+    own = yield from get(store, FLOWS, run.name)
+    jobs = yield from reading.members(store.session, run)
+    if own is None or not jobs:
+        state = FlowState.CANCELLED if letter == "w" else FlowState.BUILDING
+        return FlowStatus(run.name, state, ())
+    states = yield from _states(store, jobs)
+    stages, begin = [], 0
+    for topic, count, after, on_failure in own.body["stages"]:
+        counted = dict(Counter(states[begin : begin + count]))
+        stages.append(FlowStage(topic, count, tuple(after), on_failure, counted))
+        begin += count
+    known = Counter(states)
+    return FlowStatus(run.name, _state(letter, own.state, known), tuple(stages))
+
+
+def _state(letter: str, own: JobState, known: Counter[str]) -> FlowState:
+    if letter == "b":
+        return FlowState.BUILDING
+    if own is JobState.WAITING:
+        is_blocked = known["blocked"] > 0 and not any(known[one] for one in _ACTIVE)
+        return FlowState.BLOCKED if is_blocked else FlowState.RUNNING
+    ends = {how for how, count in known.items() if count} - {"done"}
+    return FlowState.DONE if not ends else FlowState.CANCELLED if ends == {"cancelled"} else FlowState.FAILED
+
+
+def _states(store: RedisStore, jobs: Sequence[StoredParent]) -> Op[list[str]]:
+    """The state of each, or how it has ended."""
+    states = [one.outcome or "" for one in jobs]
+    places: dict[ShardKeys, list[int]] = {}
+    for i, one in enumerate(jobs):
+        if one.outcome is None:
+            places.setdefault(store.session.keys.shard(one.topic, one.shard), []).append(i)
+    for place, some in places.items():
+        for begin in range(0, len(some), MAX_BATCH):
+            part = some[begin : begin + MAX_BATCH]
+            found = yield from _states_at(store, place, [jobs[i] for i in part])
+            for i, state in zip(part, found, strict=True):
+                states[i] = state
+    return states
+
+
+def _states_at(store: RedisStore, place: ShardKeys, jobs: Sequence[StoredParent]) -> Op[list[str]]:
+    """The same of some in this shard, which have not ended."""
+    found = yield from store.scripts.get_each(place, [one.id for one in jobs])
+    states = [_state_of(one, there) for one, there in zip(jobs, found, strict=True)]
+    waiting = [i for i, state in enumerate(states) if state == JobState.WAITING]
+    blocked = yield from linked.blocked(store.session, [(place, jobs[i].id, jobs[i].life) for i in waiting])
+    for i, is_blocked in zip(waiting, blocked, strict=True):
+        if is_blocked:
+            states[i] = "blocked"
+    return states
+
+
+def _state_of(one: StoredParent, there: FoundJob) -> str:
+    """``there``: the job with its id, perhaps a later one."""
+    job = job_of(one.topic, one.id, there) if there.record and nonce_of(there.record) == one.life else None
+    return job.state.value if job else "running"  # it has ended, and the flow will be notified of that
+
+
+def cancel_flow(store: RedisStore, name: str) -> Op[bool]:
+    """Cancels all jobs of the flow that have not ended, and aborts attempts that run. When this returns, none of them
+    starts any more. Dead letters stay. False: there is no such flow.
+
+    Raises:
+        ServerUnavailable: no reply in time; repeat the call.
+    """
+    runs = yield from shards.found(store.session, store.topics, check_id(name))
+    for run in runs:
+        yield from decisions.cancel(store.session, store.scripts, store.topics, run)
+    return bool(runs)

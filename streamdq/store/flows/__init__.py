@@ -1,0 +1,1 @@
+"""Flows in Redis: where they are, how they are opened, read and cancelled."""
