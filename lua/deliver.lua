@@ -4,8 +4,8 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] history cap
 -- ARGV[3..] per piece of news: id, nonce, index, generation, how (followers.lua), seen (hear), '' = not given
--- returns {code, ...}: 0 = the job has ended, or needs this no more; otherwise this may have to be said again: 2 = it starts, now or after its delay,
--- because of this call; 1 = it does not. Only for the first pieces, if they are for many jobs, or much is known of these:
+-- returns {code, ...}: 0 = the job has ended, or needs this no more; otherwise this may have to be said again: 2 = it starts, now
+-- or after its delay, because of this call; 1 = it does not. Only for the first pieces, if they are for many jobs, or much is known of these:
 -- call it again for the others.
 -- flags: allow-oom
 -- include: dependents, waits
@@ -29,8 +29,7 @@ end
 
 -- A flow's own job stays long after the others have ended. A minute after it knew of all, no failover makes it forget them: only
 -- what may change is delivered again.
-local function knows_for_good(w, how)
-  local record = w.job.record
+local function knows_for_good(w, record, how)
   return w.gate == '=' and not is_waiting(record) and how ~= '' and how ~= 'dead' and how ~= 'archived'
     and s.now - (tonumber(string.sub(record, 13, 25)) - w.delay) > KNOWN_AFTER_MS
 end
@@ -54,6 +53,7 @@ for _, member in ipairs(order) do
 end
 for i = 3, last, 6 do
   local w = known(ARGV[i], ARGV[i + 1])
-  reply[#reply + 1] = w and not knows_for_good(w, ARGV[i + 4]) and (w.code or 1) or 0
+  local is_over = not w or knows_for_good(w, waiting_jobs[w.member].record, ARGV[i + 4])
+  reply[#reply + 1] = is_over and 0 or w.code or 1
 end
 return reply
