@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 
 from ..config import MAX_BATCH
 from ..errors import HandlersHung, NewerFormat, UnknownTopic
+from ..job.flow import FLOWS
 from ..job.job import Job
 from ..link.connection import AsyncLink, ConnectionLimits, Link
 from ..link.opening import may_wait, open_session
@@ -302,7 +303,7 @@ class WorkerRun:
         known = await arun(self.link, self._topics.refresh())
         served = set(self.handlers.named)
         if self.handlers.every is not None:
-            served |= {topic for topic, settings in known.items() if self._group in settings.groups}
+            served |= {topic for topic, one in known.items() if self._group in one.groups and topic != FLOWS}
             self.handlers.serve(served)
         self._served = served
         if not self.consumer.serve(list(served)):

@@ -23,7 +23,7 @@ from tests.waiting import HANG_S
 if TYPE_CHECKING:
     from tests.mariadb import Mariadb
 
-WAITING, OLDEST, REFUSED = (metric.name for metric in declared.FROM_OUTBOX)
+WAITING, OLDEST, LATER, REFUSED = (metric.name for metric in declared.FROM_OUTBOX)
 
 
 @pytest.fixture
@@ -41,16 +41,16 @@ def scraped(registry: CollectorRegistry) -> dict[str, float]:
 
 
 def test_what_waits_and_what_was_refused(shop: Shop, queue: Queue, relay: Relay, registry: CollectorRegistry) -> None:
-    assert scraped(registry) == {WAITING: 0, OLDEST: 0, REFUSED: 0}
+    assert scraped(registry) == {WAITING: 0, OLDEST: 0, LATER: 0, REFUSED: 0}
     queue.enqueue(TOPIC, 1, id="taken", delay="1h")
     shop.order("a", "taken")
     found = scraped(registry)
     assert 0 <= found.pop(OLDEST) < 1000
-    assert found == {WAITING: 2, REFUSED: 0}
+    assert found == {WAITING: 2, LATER: 0, REFUSED: 0}
     shop.sql("UPDATE streamdq_outbox SET made_ms = made_ms - 9000000 WHERE id = 'a'")
     assert 9000 <= scraped(registry)[OLDEST] < 10_000
     relay.run(burst=True)
-    assert scraped(registry) == {WAITING: 0, OLDEST: 0, REFUSED: 1}
+    assert scraped(registry) == {WAITING: 0, OLDEST: 0, LATER: 0, REFUSED: 1}
 
 
 def test_another_namespace_has_rows_of_its_own(shop: Shop) -> None:

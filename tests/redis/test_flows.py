@@ -86,6 +86,22 @@ async def test_nothing_starts_before_the_block_has_ended(space: Space, seen: See
     assert space.audit().balanced
 
 
+async def test_a_worker_for_every_topic_leaves_the_flows_own_jobs_alone(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.every_topic
+    async def handler(_body: Any, job: Job) -> None:
+        seen.add(job.topic)
+
+    with space.queue.flow("f", keep="0s") as flow:
+        flow.enqueue("b", 1, after=flow.enqueue("a", 1))
+    async with space.serving(worker):
+        assert await seen.count(2) == ["a", "b"]
+        assert FLOWS in space.queue.stats().topics
+        assert worker._run is not None
+        assert worker._run._served == {"a", "b"}
+
+
 async def test_async_queues(space: Space, seen: Seen) -> None:
     async def bodies() -> AsyncIterator[NewJob]:
         for n in range(3):

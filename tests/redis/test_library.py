@@ -131,7 +131,7 @@ def test_it_is_said_once_that_a_library_is_not_loaded(
         for n in range(3):
             queue.enqueue("t", n)
     lines = [record.getMessage() for record in caplog.records]
-    assert sum("does not load the function library" in line for line in lines) == 1, lines
+    assert sum("refused the function library" in line for line in lines) == 1, lines
 
 
 def test_a_full_server_that_does_not_have_the_library(redis_server: Server, client: redis.Redis) -> None:

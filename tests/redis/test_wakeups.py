@@ -185,7 +185,7 @@ async def test_many_streams_are_listened_to_in_parts(
 async def test_a_worker_with_many_topics_reads_them_in_parts(
     space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamdq.worker.consumer._TOGETHER", 3)
+    monkeypatch.setattr("streamdq.worker.quiet_shards.TOGETHER", 3)
     worker = space.worker()
     for number in range(8):
         worker.handler(f"t{number}")(recorder(seen))

@@ -117,9 +117,14 @@ def _has_failed(model: Model, parent: tuple[Shard, str, str]) -> bool:
     """
     first = model.first_of.get(parent)
     job = model.jobs.get(first or "")
-    how = outcome(model, job)
-    may_be_open = how == "done" and job is not None and model.groups[job.shard].keys() - set(model.groups_of(job))
-    return first in model.ever_failed or how in ("dead", "failed") or bool(may_be_open)
+    return first in model.ever_failed or outcome(model, job) in ("dead", "failed") or _may_be_open(model, job)
+
+
+def _may_be_open(model: Model, job: Tracked | None) -> bool:
+    """Whether a group that joined later may have to do the job, too, though all others have done it."""
+    if job is None or outcome(model, job) != "done":
+        return False
+    return bool(model.groups[job.shard].keys() - set(model.groups_of(job)))
 
 
 def outcome(model: Model, job: Tracked | None) -> str:
@@ -184,6 +189,8 @@ def _found_in(model: Model, shard: Shard, job: Tracked | None) -> str:
     """How a job has ended, as this shard knows. One that came back from the archive to another shard stays archived."""
     if job is not None and job.shard != shard:
         return "archived"
+    if job is not None and model.live.get((shard, job.id)) is not job and _may_be_open(model, job):
+        return "replaced"
     return "left" if _may_be_left(model, job) else outcome(model, job)
 
 

@@ -31,13 +31,13 @@ def flow_status(store: RedisStore, name: str) -> Op[FlowStatus | None]:
     return None
 
 
-def _status(store: RedisStore, run: Run) -> Op[FlowStatus]:
+def _status(store: RedisStore, run: Run) -> Op[FlowStatus | None]:
     letter = yield from reading.state(store.session, run)
     own = yield from get(store, FLOWS, run.name)
     jobs = yield from reading.members(store.session, run)
     if own is None or not jobs:
-        state = FlowState.CANCELLED if letter == "w" else FlowState.BUILDING
-        return FlowStatus(run.name, state, ())
+        states = {"b": FlowState.BUILDING, "w": FlowState.CANCELLED}
+        return FlowStatus(run.name, states[letter], ()) if letter in states else None
     states = yield from _states(store, jobs)
     stages, begin = [], 0
     for topic, count, after, on_failure in own.body["stages"]:
