@@ -36,8 +36,8 @@ def _status(store: RedisStore, run: Run) -> Op[FlowStatus | None]:
     own = yield from get(store, FLOWS, run.name)
     jobs = yield from reading.members(store.session, run)
     if own is None or not jobs:
-        states = {"b": FlowState.BUILDING, "w": FlowState.CANCELLED}
-        return FlowStatus(run.name, states[letter], ()) if letter in states else None
+        early = {"b": FlowState.BUILDING, "w": FlowState.CANCELLED}
+        return FlowStatus(run.name, early[letter], ()) if letter in early else None
     states = yield from _states(store, jobs)
     stages, begin = [], 0
     for topic, count, after, on_failure in own.body["stages"]:
