@@ -98,6 +98,20 @@ def test_cancelled(linked: Linked) -> None:
     assert notified(linked) == [("p", "cancelled")]
 
 
+def test_aborted_and_its_consumer_is_silent(linked: Linked) -> None:
+    shard = linked.shard
+    shard.take()
+    shard.call("abort", "p")
+    shard.clock.advance("10s")
+    assert shard.take_over().taken == 0
+    assert notified(linked) == [("p", "cancelled")]
+
+
+def test_nobody_waits(shard: Shard) -> None:
+    shard.enqueue("p")
+    assert shard.call("endings", 100).look_ms == -1
+
+
 def test_erased(linked: Linked) -> None:
     assert erase(linked.shard, "p") == [1]
     assert notified(linked) == [("p", "cancelled")]

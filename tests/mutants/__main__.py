@@ -122,7 +122,7 @@ def main() -> int:
         )
         for mutant in alive:
             OUT.print(entry_of(mutant))
-    return 1 if len(alive) > (1 - options.at_least / 100) * len(results) else 0
+    return 1 if 100 * len(alive) > (100 - options.at_least) * len(results) else 0
 
 
 if __name__ == "__main__":
