@@ -32,7 +32,7 @@ BLOCKS = [
     for found in re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
 ]
 RUN_ELSEWHERE = {
-    "streamdq analyze": "tests/spark/test_command.py: it takes Spark a minute",
+    "streamdq report": "tests/spark/test_owner_commands.py: it opens a browser",
 }
 UNTIL_STOPPED = {"streamdq worker": 0, "streamdq stats --watch": 130, "streamdq serve": 0, "streamdq callback": 0,
                  "streamdq dump": 0}  # fmt: skip
@@ -237,14 +237,14 @@ def test_from_any_language(shell: Shell, queue: Queue, receiver: HTTPServer) -> 
 def test_learning_from_it(shell: Shell, queue: Queue) -> None:
     queue.enqueue("t", 1)
     taken(queue, "t").finish()
-    dump, analyze = commands("streamdq dump")
-    assert any(analyze.startswith(begins) for begins in RUN_ELSEWHERE)
+    dump, report = commands("streamdq dump")
+    assert any(report.startswith(begins) for begins in RUN_ELSEWHERE)
 
     shell.start(dump)
 
     until(lambda: list((shell.folder / "history").rglob("*.parquet")), "there are rows")
     shell.stop()
     output = subprocess.run(
-        [sys.executable, "-m", "streamdq", "analyze", "--help"], capture_output=True, text=True, timeout=HANG_S
+        [sys.executable, "-m", "streamdq", report.split()[1], "--help"], capture_output=True, text=True, timeout=HANG_S
     )
-    assert all(word in output.stdout for word in analyze.split() if word.startswith("--"))
+    assert all(word in output.stdout for word in report.split() if word.startswith("--"))

@@ -12,6 +12,8 @@ from . import flows
 from .model import NEVER_MS, Call, Model, Shard, Tracked, Waits
 
 _FOR_GOOD = ("purged", "archived", "expired", "restored", "cancelled")
+_FAILED_THERE = ("purged", "expired", "cancelled", "aborting")
+"""A group has failed the job, or is about to, perhaps unseen."""
 
 
 def enqueue_after(model: Model, call: Call, job: Tracked) -> None:
@@ -160,7 +162,7 @@ def note_ends(model: Model) -> None:
     for first in model.parents - model.ever_done:
         job = model.jobs.get(first)
         how = outcome(model, job)
-        if job is not None and any(one.ended in ("purged", "expired", "cancelled") for one in job.deliveries.values()):
+        if job is not None and any(one.ended in _FAILED_THERE for one in job.deliveries.values()):
             model.may_have_failed.add(first)
         if how == "done":
             model.ever_done.add(first)
