@@ -234,8 +234,8 @@ def _before(model: Model, job: Tracked, group: str) -> list[Delivery]:
     """What the group had of the job, in this shard and in those where it was before the number of shards changed."""
     same = [job, *(other for other in _elsewhere(model, job) if other.serial == job.serial)]
     found = [(one, one.deliveries[group]) for one in same if group in one.deliveries]
-    # Unless the group left with what it had of the job, and joined again.
-    return [was for one, was in found if was != Delivery(one.due_ms) or group in model.groups_of(one)]
+    # Unless the group left with what it had of the job, joined again, and perhaps got the job once more.
+    return [was for one, was in found if group in model.groups_of(one)]
 
 
 def _leave_other_homes(model: Model, job: Tracked, group: str) -> None:
