@@ -81,6 +81,8 @@ if TYPE_CHECKING:
         Snooze,
     )
     from .operations.flows.builder import AsyncFlow, Flow
+    from .operations.history.events import AsyncEvents, Events
+    from .operations.history.job_history import JobEvent
     from .operations.jobs.abort import AbortResult
     from .queue import (
         AsyncClaim,
@@ -105,6 +107,7 @@ __all__ = [
     "ArchiveUnavailable",
     "ArchiveVersion",
     "AsyncClaim",
+    "AsyncEvents",
     "AsyncFlow",
     "AsyncQueue",
     "Attempt",
@@ -118,6 +121,7 @@ __all__ = [
     "Claim",
     "DurabilityUnsupported",
     "EmbeddedError",
+    "Events",
     "ExtensionBroken",
     "Flow",
     "FlowExists",
@@ -135,6 +139,7 @@ __all__ = [
     "Job",
     "JobAborted",
     "JobCancelled",
+    "JobEvent",
     "JobExists",
     "JobExpired",
     "JobFailed",
@@ -256,6 +261,8 @@ _MODULES = {
         "Snooze",
     ),
     ".operations.flows.builder": ("AsyncFlow", "Flow"),
+    ".operations.history.events": ("AsyncEvents", "Events"),
+    ".operations.history.job_history": ("JobEvent",),
     ".operations.jobs.abort": ("AbortResult",),
     ".queue": (
         "AsyncClaim",

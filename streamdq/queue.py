@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .operations.find.criteria import Bound
     from .operations.find.search import Progress, Search
     from .operations.flows.builder import AsyncFlow, Flow
+    from .operations.history.events import AsyncEvents, Events
     from .operations.jobs.pipeline import AsyncPipeline, Pipeline
     from .operations.results.thread import WaitsThread
     from .operations.results.waits import Waits
@@ -259,6 +260,21 @@ class Queue(_Base):
         )
         return Found(self, operations.find.search.Search(self._store, topic, criteria, limit, progress))
 
+    @suggesting
+    def events(self, topic: str, *, since: Bound | None = None, timeout: Duration | None = None) -> Events:
+        """Follows the topic: ``for event in queue.events("order.close"):`` gets the rows of its history as they are
+        written, each with what failed (docs/events.md).
+
+        ``since``: the ``position`` of earlier events; or a moment, or a text such as "-1h" counted from now; None: from
+        now on. ``timeout``: the iteration ends if nothing happens for so long; None: it goes on for ever.
+
+        Raises, when it is iterated:
+            UnknownTopic: there is no such topic, or it was deleted meanwhile.
+            ServerUnavailable: iterate the same object again to go on.
+        """
+        found = operations.history.events.following(self._store, topic, since)
+        return operations.history.events.Events(self._link, found, timeout)
+
     def result(
         self,
         job: Job | str,
@@ -423,6 +439,12 @@ class AsyncQueue(_Base):
             state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where
         )
         return AsyncFound(self, operations.find.search.Search(self._store, topic, criteria, limit, progress))
+
+    @suggesting
+    def events(self, topic: str, *, since: Bound | None = None, timeout: Duration | None = None) -> AsyncEvents:
+        """Like Queue.events, for ``async for``. It is not awaited itself."""
+        found = operations.history.events.following(self._store, topic, since)
+        return operations.history.events.AsyncEvents(self._link, found, timeout)
 
     async def result(
         self,

@@ -413,6 +413,15 @@ def history_view(events: Sequence[JobEvent], *, tracebacks: bool = False) -> Ren
     return Group(made, *(part for event in traced for part in _traceback_parts(event)))
 
 
+def event_line(event: JobEvent) -> Text:
+    """One event of a topic, for a list that grows."""
+    row = event.row
+    what, group, attempt, took, why = _event_cells(event, with_due=False)
+    of = f"{group} {attempt}".strip()
+    line = Text(f"{utc_text(row.finished_ms)}  {what!s:<9}  ", overflow="fold")
+    return line.append(visible(row.id), "bold").append(f"  {of}  {took}  ").append(why)
+
+
 def _event_cells(event: JobEvent, *, with_due: bool) -> Iterator[str | Text]:
     row = event.row
     yield from (row.event.value, row.group, str(row.attempt) if row.group and row.attempt else "")

@@ -15,7 +15,9 @@ from ..demo.simulated import START_MS, simulate
 from ..dump.compaction import compact
 from ..dump.dumper import Dumped, Dumper
 from ..dump.open_folder import open_folder
-from ..errors import FolderBusy, FolderError, InvalidInput, ServerError
+from ..errors import FolderBusy, FolderError, InvalidInput, ServerError, ServerUnavailable
+from ..operations.json_out import event_json
+from ..store.history.rows import Event
 from ..terminal import counted
 from ..times.durations import to_ms
 from .common import EXIT_NO, Id, Json, Topic, WithId, answer, commands, open_queue, run_until_signal
@@ -23,6 +25,8 @@ from .common import EXIT_NO, Id, Json, Topic, WithId, answer, commands, open_que
 app = commands()
 
 START = f"{datetime.fromtimestamp(START_MS / 1000, UTC):%Y-%m-%d}"
+
+_LOOK_S, _PAUSE_S, _LONGEST_PAUSE_S = 1, 0.05, 5.0  # of tail
 
 Out = Annotated[str, typer.Option(help="The dump's folder, or a URL that fsspec supports.", show_default=False)]
 
@@ -82,6 +86,39 @@ def history(
         terminal.say(f"no history of {id!r} in {topic!r}: nothing has become of it yet, or it was too long ago")
     if not events:
         raise typer.Exit(EXIT_NO)
+
+
+@app.command(rich_help_panel="History")
+def tail(
+    context: typer.Context,
+    topic: Topic,
+    since: Annotated[
+        str | None,
+        typer.Option(help='From then on: "-1h", a moment, or the position of an event (--json).', show_default="now"),
+    ] = None,
+    event: Annotated[list[Event] | None, typer.Option(help="Only these events; may be repeated.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Follow a topic: show each row of its history as it is written.
+
+    Until Ctrl-C or SIGTERM. While Redis can't be reached, it waits, and then goes on where it was. --json prints a line
+    for each event.
+    """
+    with open_queue(context) as queue:
+        found = queue.events(topic, since=since, timeout=_LOOK_S)
+
+        def follow(stopping: Callable[[], bool]) -> None:
+            for one in found:
+                if event and one.row.event not in event:
+                    continue
+                if as_json:
+                    terminal.print_json({**event_json(one), "id": one.row.id, "position": found.position})
+                else:
+                    terminal.console().print(terminal.event_line(one))
+                if stopping():
+                    return
+
+        run_until_signal(follow, _PAUSE_S, (ServerUnavailable,), longest_pause_s=_LONGEST_PAUSE_S)
 
 
 @app.command(rich_help_panel="History")

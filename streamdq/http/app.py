@@ -20,7 +20,7 @@ from ..errors import InvalidInput
 from ..queue import AsyncQueue
 from ..version import __version__
 from . import problems
-from .api import claims, find, health, jobs, results, schedules, topics
+from .api import claims, events, find, health, jobs, results, schedules, topics
 from .audit_log import AuditLog
 from .auth import Tokens
 from .backend import Backend
@@ -102,7 +102,7 @@ def create_app(
             yield
 
     pieces = (
-        jobs, results, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, worker_pages,
+        jobs, results, events, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, worker_pages,
         failed_pages, settings_pages, actions,
     )  # fmt: skip
     parts = [piece.router for piece in pieces]

@@ -195,6 +195,46 @@ def test_follow_waits_for_a_redis_that_is_away(start: Start, redis_server: Serve
     assert entries_of(folder) == entries
 
 
+def test_tail_follows_a_topic_through_a_restart_of_redis(start: Start, redis_server: Server) -> None:
+    env = {**os.environ, "STREAMDQ_CALL_TIMEOUT_S": "0.5"}
+    with Queue(redis_server.url) as queue:
+        queue.enqueue("t", 1, id="a", delay="1h")
+        queue.cancel("t", "a")
+        process = start("--url", redis_server.url, "tail", "t", "--since", "-1h", "--json", env=env)
+        assert process.stdout
+        assert process.stderr
+        first = json.loads(process.stdout.readline())
+        assert (first["event"], first["id"]) == ("cancelled", "a")
+        with redis_server.client() as client:
+            client.save()
+        redis_server.kill()
+        assert "did not answer" in process.stderr.readline()
+        redis_server.start()
+        queue.enqueue("t", 1, id="b", delay="1h")
+        queue.cancel("t", "b")
+        assert json.loads(process.stdout.readline())["id"] == "b"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(HANG_S) == 0
+
+
+def test_tail_shows_a_line_for_each_event(start: Start, run: Run, redis_server: Server) -> None:
+    with Queue(redis_server.url) as queue:
+        queue.enqueue("t", 1, id="a\u202eb", retry="0")
+        for name in ("fail", "bury"):
+            claim = queue.take("t", timeout=HANG_S)
+            assert claim
+            getattr(claim, name)("no answer")
+    process = start("--url", redis_server.url, "tail", "t", "--since", "-1h", "--event", "retry", "--event", "dead")
+    assert process.stdout
+    lines = [process.stdout.readline().split("  ") for _ in range(2)]
+    assert [line[1].strip() for line in lines] == ["retry", "dead"]
+    assert "no answer" in lines[0][-1]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(HANG_S) == 0
+    assert run("tail", "nope").code == 2
+    assert "since" in run("tail", "t", "--since", "soon").err
+
+
 def test_compact_joins_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(LocalFolder(tmp_path), files=3)
     before = dumped(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import schemathesis
@@ -18,13 +19,14 @@ def lines(_: Any, value: Any) -> bytes:
 
 @schemathesis.hook
 def before_call(_context: Any, case: schemathesis.Case, _kwargs: Any) -> None:
-    """Shortens accepted waits for a job, and waits for no replicas: the server has none."""
+    """Shortens accepted waits, and waits for no replicas: the server has none."""
     if case.query and str(case.query.get("durable", "")).startswith("replicas:"):
         case.query["durable"] = "memory"
-    if case.path.endswith("/take") and case.query and "timeout" in case.query:
-        try:
-            waits = to_ms(case.query["timeout"]) > 1
-        except InvalidInput:
-            waits = False
-        if waits:
-            case.query["timeout"] = "1ms"
+    if case.path.endswith("/result") and case.query and str(case.query.get("wait_s")) == "30":
+        case.query["wait_s"] = 0.001
+    for end, longest_ms in (("/take", 1), ("/events", 0)):
+        if case.path.endswith(end):
+            case.query = {"timeout": "0"} | (case.query or {})
+            with suppress(InvalidInput):
+                if to_ms(case.query["timeout"]) > longest_ms:
+                    case.query["timeout"] = f"{longest_ms}ms"

@@ -17,7 +17,7 @@ from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.errors import InvalidInput
 from streamdq.http import Tokens
-from streamdq.http.api import claims, find, health, jobs, results, schedules, topics
+from streamdq.http.api import claims, events, find, health, jobs, results, schedules, topics
 from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Identity, Role, new_token
 from streamdq.http.pages import actions, pages
@@ -36,7 +36,20 @@ BOSS, BOSS_LINE = new_token("boss", [Role.ADMIN])
 TOKENS = Tokens.parse(f"{LINE}\n{TOPICS_LINE}\n{BOSS_LINE}")
 ROUTES = [
     route
-    for part in (jobs, results, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, actions)
+    for part in (
+        jobs,
+        results,
+        events,
+        find,
+        claims,
+        schedules,
+        topics,
+        health,
+        pages,
+        find_pages,
+        schedule_pages,
+        actions,
+    )
     for route in part.router.routes
     if isinstance(route, APIRoute) and needs_of(route).roles is not None
 ]
@@ -173,6 +186,8 @@ async def call(api: Api, route: APIRoute, topic: str, token: str, query: dict[st
         await api.client.post("/login", data={"token": token}, headers={"Origin": "http://localhost"})
     path = route.path_format.format(topic=topic, id="a")
     headers["Origin"] = "http://localhost"
+    if route.name == "follow_topic":
+        query = {"timeout": "0", **(query or {})}
     return await api.client.request(method, path, headers=headers, content=b"{" if media else b"", params=query)
 
 

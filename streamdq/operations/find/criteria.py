@@ -25,6 +25,7 @@ FINDABLE = (
     JobState.WAITING, BLOCKED, JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD, JobState.DONE,
 )  # fmt: skip
 NEVER_MS = 10**15
+_MOST_DIGITS = 20  # of a time in ms; int() refuses thousands
 _RELATIVE = re.compile(r"([+-]?)(\d.*[a-z])")
 
 
@@ -125,16 +126,25 @@ def _times(due: tuple[Bound | None, Bound | None] | None) -> tuple[Time, Time] |
         return None
     if not isinstance(due, tuple | list) or len(due) != 2:
         raise InvalidInput("due: pass a pair of the first and the last time; None for no limit")
-    try:
-        return _time(due[0]), _time(due[1])
-    except InvalidInput as error:
-        raise InvalidInput(re.sub("^at:", "due:", str(error))) from None
+    return time_of(due[0], "due"), time_of(due[1], "due")
 
 
 def _prefix(text: str) -> str:
     if not isinstance(text, str):
         raise InvalidInput(f"id_prefix: {text!r} is not a text")
     return check_id(plain(text) + "x")[:-1]
+
+
+def time_of(bound: Bound | None, name: str) -> Time:
+    """What a caller has passed as ``name``.
+
+    Raises:
+        InvalidInput: it can't be read.
+    """
+    try:
+        return _time(bound)
+    except InvalidInput as error:
+        raise InvalidInput(re.sub("^(at|due):", f"{name}:", str(error))) from None
 
 
 def _time(bound: Bound | None) -> Time:
@@ -152,7 +162,7 @@ def _time_in(text: str) -> Time:
         return Time(0, relative=True)
     if found := _RELATIVE.fullmatch(text):
         return _from_now(found[2], found[1] == "-")
-    if text.isascii() and text.isdigit():
+    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
         return Time(moment_ms(int(text)))
     return Time(civil_moment_ms(text, None, None))
 

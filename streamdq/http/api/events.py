@@ -1,0 +1,106 @@
+"""A topic's events as they take place, as server-sent events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic_core import to_json
+from starlette.responses import StreamingResponse
+
+from ...errors import InvalidInput, StreamdqError
+from ...operations.history.events import Following, following
+from ...operations.history.job_history import JobEvent
+from ...operations.json_out import event_json
+from ...times.durations import to_ms
+from .. import redact
+from ..auth import Role
+from ..backend import Backend
+from ..problems import ProblemError
+from .route import Route, TopicPath, backend_of, may_still, operation, who_asks
+
+router = APIRouter(route_class=Route)
+MAX_FOLLOW_S = 300
+_LOOK_S = 2.0
+_STREAM = "text/event-stream"
+_POSITION_CHARS = 8_192  # a header has at most twice as many
+_EVENT = {
+    "type": "object",
+    "description": "One event. `data`: the row, as in the answer of `GET …/history`, with the job's `id`, as JSON.",
+    "properties": {field: {"type": "string"} for field in ("id", "event", "data")},
+}
+
+
+class EventStream(StreamingResponse):
+    media_type = _STREAM
+
+
+@operation(
+    router, "GET", "/v1/topics/{topic:segment}/events", roles=(Role.PRODUCER, Role.WORKER, Role.VIEWER), tag="Topics",
+    problems=["unknown-topic", "too-busy"], response_class=EventStream,
+    responses={
+        200: {
+            "description": "Server-sent events, as they take place.",
+            "content": {_STREAM: {"schema": _EVENT}},
+        }
+    },
+)  # fmt: skip
+async def follow_topic(
+    request: Request,
+    topic: TopicPath,
+    since: Annotated[
+        str | None,
+        Query(
+            description="From when on: a moment, how long ago, or an event's `id`. Left out: from now on.",
+            examples=["-10m"],
+            max_length=_POSITION_CHARS,
+        ),
+    ] = None,
+    timeout: Annotated[
+        str, Query(description=f"How long to follow, at most {MAX_FOLLOW_S}s.", examples=["60s"], max_length=20)
+    ] = f"{MAX_FOLLOW_S}s",
+    last_event_id: Annotated[
+        str | None, Header(description="As browsers send it to go on; overrules `since`.", max_length=_POSITION_CHARS)
+    ] = None,
+) -> Response:
+    """Follow the events of a topic.
+
+    The rows of the history, as they are written: each attempt that ends, and each cancel, expiry, kick and burial. An
+    event has the name of the row's event, the row as JSON, and an `id`, with which a later request goes on. The answer
+    ends after `timeout`; browsers' `EventSource` then goes on by itself.
+    """
+    backend = backend_of(request)
+    longest_ms = to_ms(timeout, "timeout")
+    if longest_ms > MAX_FOLLOW_S * 1000:
+        raise InvalidInput(f"timeout: at most {MAX_FOLLOW_S}s; repeat the request to go on")
+    found = following(await backend.store(), topic, last_event_id or since)
+    if backend.waits >= backend.http.max_takes:
+        raise ProblemError("too-busy", f"{backend.waits} requests wait already")
+    first = await backend.do(found.next(0))
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx keeps answers back otherwise
+    stream = _stream(request, backend, found, first, longest_ms / 1000)
+    return EventStream(stream, headers=headers)
+
+
+async def _stream(
+    request: Request, backend: Backend, found: Following, event: JobEvent | None, longest_s: float
+) -> AsyncIterator[bytes]:
+    ends, who = time.monotonic() + longest_s, who_asks(request)
+    backend.waits += 1
+    try:
+        yield b": events\n\n"
+        left_s = longest_s
+        while (event or left_s > 0) and not backend.stopping.is_set() and may_still(request):
+            if event is None:
+                yield b":\n\n"  # a caller that has left is noticed
+            elif redact.rows(who, [event.row]):
+                data = to_json({"id": event.row.id, **event_json(event)})
+                yield b"id: %b\nevent: %b\ndata: %b\n\n" % (found.position.encode(), event.row.event.encode(), data)
+            left_s = max(0.0, ends - time.monotonic())
+            event = await backend.do(found.next(min(left_s, _LOOK_S)))
+    except StreamdqError:
+        return  # the caller asks again, and is told why
+    finally:
+        backend.waits -= 1

@@ -1,0 +1,87 @@
+"""A topic's events over HTTP, as server-sent events."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from streamdq import Queue
+from streamdq.http import Tokens
+from streamdq.http.auth import Role, new_token
+from tests.http.conftest import Open
+from tests.http.harness import Api, kind
+from tests.http.live import Live
+from tests.servers import Server
+from tests.waiting import HANG_S, until
+
+
+async def followed(api: Api, headers: dict[str, str] | None = None, **query: Any) -> list[dict[str, str]]:
+    """What is there already: the fields of each event."""
+    answer = await api.client.get("/v1/topics/t/events", params={"timeout": "0"} | query, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    parts = [part for part in answer.text.split("\n\n") if part.startswith("id: ")]
+    return [dict(line.split(": ", 1) for line in part.split("\n")) for part in parts]
+
+
+async def cancelled(api: Api, *ids: str) -> None:
+    for id in ids:
+        await api.put(id, delay="1h")
+        assert (await api.client.delete(api.job("t", id))).status_code == 204
+
+
+async def test_rows_come_in_order_and_an_id_goes_on(api: Api) -> None:
+    await cancelled(api, "a", "b", "c")
+    assert await followed(api) == []
+    found = await followed(api, since="-1h")
+    assert [event["event"] for event in found] == ["cancelled"] * 3
+    assert [json.loads(event["data"])["id"] for event in found] == ["a", "b", "c"]
+    rest = await followed(api, since=found[0]["id"])
+    assert rest == found[1:]
+    assert await followed(api, {"Last-Event-ID": found[1]["id"]}, since=found[0]["id"]) == found[2:]
+
+
+async def test_what_can_t_be_followed(api: Api) -> None:
+    assert kind(await api.client.get("/v1/topics/nope/events")) == "unknown-topic"
+    await api.put("a")
+    for wrong in ({"since": "yesterday"}, {"timeout": "301s"}, {"timeout": "soon"}):
+        assert kind(await api.client.get("/v1/topics/t/events", params=wrong)) == "invalid-input"
+    api.app.state.streamdq.waits = api.app.state.streamdq.http.max_takes
+    assert kind(await api.client.get("/v1/topics/t/events")) == "too-busy"
+    assert api.app.state.streamdq.waits == api.app.state.streamdq.http.max_takes
+
+
+async def test_a_token_of_a_group_sees_no_other_groups(open_api: Open, queue: Queue) -> None:
+    queue.configure("t", groups=["default", "mail"], create=True)
+    queue.enqueue("t", 1, id="a")
+    for group in ("default", "mail"):
+        claim = queue.take("t", group, timeout=HANG_S)
+        assert claim
+        claim.finish()
+    token, line = new_token("clerk", [Role.VIEWER], groups="mail")
+    api = await open_api(token, tokens=Tokens.parse(line), authentication="tokens")
+    found = [json.loads(event["data"]) for event in await followed(api, since="-1h")]
+    assert [(event["event"], event["group"]) for event in found] == [("done", "mail")]
+
+
+def test_it_ends_with_the_server(redis_server: Server, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="a", delay="1h")
+    follow = "/v1/topics/t/events"
+    with Live(redis_server.url) as live, live.client() as client, client.stream("GET", follow) as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == ": events"
+        queue.cancel("t", "a")
+        assert next(line for line in lines if line.startswith("event")) == "event: cancelled"
+        assert live.stop() == 0
+        assert not any(line.startswith("event") for line in lines)
+
+
+def test_the_place_of_a_caller_that_has_left_is_free(redis_server: Server, queue: Queue) -> None:
+    queue.configure("t", create=True)
+    with Live(redis_server.url, env={**os.environ, "STREAMDQ_HTTP_MAX_TAKES": "1"}) as live, live.client() as client:
+        with client.stream("GET", "/v1/topics/t/events") as stream:
+            lines = stream.iter_lines()  # as long as it is there, the answer is read
+            assert next(lines) == ": events"
+            assert client.get("/v1/topics/t/events", params={"timeout": "0"}).status_code == 503
+        until(lambda: client.get("/v1/topics/t/events", params={"timeout": "0"}).status_code == 200, "it is free")
