@@ -13,7 +13,7 @@ from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.servers import Server, script_calls
 from tests.waiting import HANG_S, eventually
 
-LAZY = {"after_fork", "find", "flow", "pipeline"}
+LAZY = {"after_fork", "events", "find", "flow", "pipeline"}
 """Sends nothing: what the other two give is awaited."""
 
 

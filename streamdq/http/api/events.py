@@ -101,6 +101,6 @@ async def _stream(
             left_s = max(0.0, ends - time.monotonic())
             event = await backend.do(found.next(min(left_s, _LOOK_S)))
     except StreamdqError:
-        return  # the caller asks again, and is told why
+        return  # the caller asks again, and gets the error
     finally:
         backend.waits -= 1
