@@ -99,10 +99,10 @@ def tail(
     event: Annotated[list[Event] | None, typer.Option(help="Only these events; may be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Follow a topic: show each row of its history as it is written.
+    """Follow a topic: each attempt that ends, as it ends.
 
-    Until Ctrl-C or SIGTERM. While Redis can't be reached, it waits, and then goes on where it was. --json prints a line
-    for each event.
+    It shows the rows of the history as they are written, until Ctrl-C or SIGTERM. While Redis can't be reached, it
+    waits, and then goes on where it was. --json prints a line for each event.
     """
     with open_queue(context) as queue:
         found = queue.events(topic, since=since, timeout=_LOOK_S)

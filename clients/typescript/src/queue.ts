@@ -2,6 +2,7 @@
 
 import type { Client } from "openapi-fetch";
 import { NoSuchJob } from "./errors.js";
+import { isLost, serverSentEvents } from "./events.js";
 import { type CallOptions, type Options, Requests, type SendOptions } from "./requests.js";
 import type { components, operations, paths } from "./schema.js";
 
@@ -19,6 +20,12 @@ export type Job<Body = unknown> = Omit<Schemas["JobOut"], "body"> & { body: Body
 /** A claimed job. Whoever has `claim` can end the attempt. */
 export type Claim<Body = unknown> = Omit<Schemas["ClaimOut"], "job"> & { job: Job<Body> };
 export type JobHistory = Schemas["JobHistoryOut"];
+export type JobEvent = Omit<JobHistory["events"][number], "event"> & {
+  event: JobHistory["events"][number]["event"];
+  id: string;
+  /** Where `since` goes on after this event. */
+  position: string;
+};
 export type JobResult = Schemas["ResultOut"];
 export type Stats = Schemas["StatsOut"];
 export type TopicSettings = Schemas["TopicOut"];
@@ -36,6 +43,7 @@ export type Letters = { ids: string[] } | { all: true };
 export type TakeOptions = Query<"take_job"> & CallOptions & Pick<SendOptions, "retries" | "give_up_ms" | "onRetry">;
 export type EndOptions = CallOptions & Pick<SendOptions, "retries" | "give_up_ms">;
 
+const FOLLOWED_MS = 330_000; // the server ends an answer after 300 s
 const MOST_LINES = 5000;
 const MOST_CHARS = 4_000_000;
 const SHOWN = 100;
@@ -121,6 +129,31 @@ export class Queue<T extends Topics = Topics> {
     } catch (error) {
       if (error instanceof NoSuchJob) return null;
       throw error;
+    }
+  }
+
+  /**
+   * What takes place in the topic, as it does: each attempt that ends, and each cancel, expiry, kick and burial. Ends with its
+   * signal alone; goes on where it was after a lost connection. `since`: the `position` of an event, a moment, or `-1h`; without
+   * it, from now on.
+   */
+  async *events(topic: TopicOf<T>, options: { since?: string } & CallOptions = {}): AsyncGenerator<JobEvent, void, void> {
+    let position = options.since;
+    for (;;) {
+      const params = { path: { topic }, query: position === undefined ? {} : { since: position } };
+      const ask = (signal: AbortSignal) =>
+        this.http.GET("/v1/topics/{topic}/events", { params, signal, parseAs: "stream" });
+      const sent = { repeatable: true, timeout_ms: FOLLOWED_MS, ...(options.signal && { signal: options.signal }) };
+      const stream = (await this.send(ask, sent)) as unknown as ReadableStream<Uint8Array>;
+      try {
+        for await (const { id, data } of serverSentEvents(stream)) {
+          position = id;
+          if (data !== undefined) yield { ...(JSON.parse(data) as Omit<JobEvent, "position">), position };
+        }
+      } catch (error) {
+        options.signal?.throwIfAborted();
+        if (!isLost(error)) throw error;
+      }
     }
   }
 

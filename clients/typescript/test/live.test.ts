@@ -11,6 +11,7 @@ import {
   InvalidInput,
   JobAborted,
   JobBusy,
+  type JobEvent,
   JobExists,
   NoSuchJob,
   type NewJob,
@@ -105,6 +106,32 @@ test("a job is aborted while it waits and while it runs", async () => {
   await assert.rejects(queue.touch(claim, "5m"), JobAborted);
   await assert.rejects(queue.finish(claim), JobAborted);
   await assert.rejects(queue.abort(name, "b"), NoSuchJob);
+});
+
+test("a topic is followed, and an event's position goes on", async () => {
+  const name = topic();
+  for (const id of ["a", "b"]) {
+    await queue.enqueue(name, { order_id: 1 }, { id, delay: "1h" });
+    await queue.cancel(name, id);
+  }
+  const stop = new AbortController();
+  const seen: JobEvent[] = [];
+  await assert.rejects(async () => {
+    for await (const event of queue.events(name, { since: "-1h", signal: stop.signal })) {
+      seen.push(event);
+      if (seen.length === 2) {
+        await queue.enqueue(name, { order_id: 1 }, { id: "c", delay: "1h" });
+        await queue.cancel(name, "c");
+      }
+      if (seen.length === 3) stop.abort(new Error("enough"));
+    }
+  }, /enough/);
+  assert.deepEqual(seen.map(({ event, id }) => `${event} ${id}`), ["cancelled a", "cancelled b", "cancelled c"]);
+  for await (const { id } of queue.events(name, { since: seen[0]!.position })) {
+    assert.equal(id, "b");
+    break;
+  }
+  await assert.rejects(queue.events(topic()).next(), UnknownTopic);
 });
 
 test("a taken id is an error, or what on_conflict says", async () => {

@@ -68,8 +68,9 @@ async def follow_topic(
     """Follow the events of a topic.
 
     The rows of the history, as they are written: each attempt that ends, and each cancel, expiry, kick and burial. An
-    event has the name of the row's event, the row as JSON, and an `id`, with which a later request goes on. The answer
-    ends after `timeout`; browsers' `EventSource` then goes on by itself.
+    event has the name of the row's event, the row as JSON, and an `id`, with which a later request goes on. An `id`
+    without an event only says how far the answer is. The answer ends after `timeout`; browsers' `EventSource` then goes
+    on by itself.
     """
     backend = backend_of(request)
     longest_ms = to_ms(timeout, "timeout")
@@ -90,17 +91,22 @@ async def _stream(
     ends, who = time.monotonic() + longest_s, who_asks(request)
     backend.waits += 1
     try:
-        yield b": events\n\n"
+        yield _at(found)  # also of a stream without events, whose caller goes on here
         left_s = longest_s
         while (event or left_s > 0) and not backend.stopping.is_set() and may_still(request):
             if event is None:
-                yield b":\n\n"  # a caller that has left is noticed
+                yield _at(found)  # a caller that has left is noticed
             elif redact.rows(who, [event.row]):
                 data = to_json({"id": event.row.id, **event_json(event)})
-                yield b"id: %b\nevent: %b\ndata: %b\n\n" % (found.position.encode(), event.row.event.encode(), data)
+                yield _at(found, b"event: %b\ndata: %b\n" % (event.row.event.encode(), data))
             left_s = max(0.0, ends - time.monotonic())
             event = await backend.do(found.next(min(left_s, _LOOK_S)))
     except StreamdqError:
         return  # the caller asks again, and gets the error
     finally:
         backend.waits -= 1
+
+
+def _at(found: Following, event: bytes = b"") -> bytes:
+    """An event with the position after it. One without data only sets the position."""
+    return b"id: %b\n%b\n" % (found.position.encode(), event)
