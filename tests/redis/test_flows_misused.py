@@ -128,7 +128,7 @@ async def test_a_task_is_cancelled_at_the_end_of_the_block(
 def test_a_program_is_told_to_exit_at_the_end_of_the_block(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     original = session_module._carry_out
 
-    def cut(link: Any, step: Any) -> Any:
+    def cut(_link: Any, _step: Any) -> Any:
         monkeypatch.setattr(session_module, "_carry_out", original)
         raise SystemExit
 
