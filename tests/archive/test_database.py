@@ -106,7 +106,7 @@ def test_a_lock_of_this_process_holds_when_the_database_is_opened_again(tmp_path
     with closing(sqlite3.connect(file, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
         Database(url, Purpose("archive", "", ArchiveError, ArchiveError, ArchiveError), create=True).close()
-        other = subprocess.run([sys.executable, "-c", wants], capture_output=True, text=True, timeout=HANG_S)
+        other = subprocess.run([sys.executable, "-c", wants, str(file)], capture_output=True, text=True, timeout=HANG_S)
     assert "database is locked" in other.stderr
 
 
