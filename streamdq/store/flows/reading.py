@@ -13,7 +13,7 @@ from ..scripts.flows import Run
 def members(session: Session, run: Run) -> Op[list[StoredParent]]:
     """Its jobs, in the order in which they were added, and how those have ended that have; none while it is built."""
     (record,) = yield from lookup.records(session, [(run.shard, run.name)])
-    if not record or run.life and nonce_of(record).partition(".")[0] != run.life:
+    if not record or (run.life and nonce_of(record).partition(".")[0] != run.life):
         return []
     return (yield from linked.parents(session, run.shard, run.name, record))
 

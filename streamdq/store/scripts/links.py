@@ -13,7 +13,6 @@ from ..calling import KeysAndArgs, ScriptCalls, Spread, has_not_begun
 from ..jobs.links import Attached, Endings, LookedAfter, Received, attached_in, endings_in, looked_after_in
 from ..replies import Enqueued, enqueued_in
 
-
 _AT_ONCE = 20  # calls of attach, which may notify 500 jobs each
 
 
