@@ -5,7 +5,7 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] history cap
 -- ARGV[3] limit: how many flows
--- returns {left, name, ...}: left: 1 = call it again; the rest: flows whose deadline has passed
+-- returns {left, name, life, ...}: left: 1 = call it again; the rest: flows whose deadline has passed
 -- flags: allow-oom
 -- include: clock, drop_job, flows, groups, link_key, removal, results, stored_format
 local s = shard(KEYS)
@@ -32,7 +32,7 @@ for _, name in ipairs(due) do
       if f.ended < f.gates then reply[1] = 1 end
     elseif f.state == 'o' and f.deadline_ms > 0 then
       keep_flow(s, name, f, s.now + LOOK_AT_FLOW_MS)
-      reply[#reply + 1] = name
+      reply[#reply + 1], reply[#reply + 2] = name, f.life
     else
       forget_flow(s, name)
     end

@@ -147,12 +147,13 @@ def _is_missing_file(url: URL) -> bool:
 
 def _make_private(url: URL) -> None:
     """Creates the file for SQLite so that only its owner can read it, as it will contain jobs' bodies. The files that
-    SQLite puts beside it get the same rights. An existing file keeps its rights.
+    SQLite puts beside it get the same rights. An existing file keeps its rights, and is not opened here: to close it
+    would end all locks that this process has on it, and the next two writers would destroy the database.
     """
     file = _file_of(url)
     if file is not None and url.query.get("mode", "rwc") == "rwc":
-        with suppress(OSError):  # SQLite will report it
-            os.close(private(str(file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC))
+        with suppress(OSError):  # it is there, or SQLite will report why it can't be made
+            os.close(private(str(file), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC))
 
 
 def _file_of(url: URL) -> Path | None:

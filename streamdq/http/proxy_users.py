@@ -75,7 +75,10 @@ class ProxyUsers:
             raise ProblemError("forbidden", f"{self.user_header} is believed of the proxy alone, not of {peer}")
         if len(names) > 1 or not _is_name(names[0]):
             raise ProblemError("forbidden", f"the proxy must set {self.user_header} once, to a user's name")
-        groups = {group.strip() for text in request.headers.getlist(self.groups_header) for group in text.split(",")}
+        texts = request.headers.getlist(self.groups_header)
+        if len(texts) > 1:  # one of them may be the browser's
+            raise ProblemError("forbidden", f"the proxy must set {self.groups_header} once, with commas")
+        groups = {group.strip() for text in texts for group in text.split(",")}
         for rule in self.rules:
             if rule.group == _EVERYONE or rule.group in groups:
                 return rule.user.named(names[0])

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, unquote, urlencode
 
 from fastapi import FastAPI
 from mcp.server.mcpserver import Context
@@ -66,7 +66,7 @@ class Api:
             headers["content-type"] = "application/json"
         return {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-            "path": path, "raw_path": path.encode(), "root_path": "", "server": ("localhost", None),
+            "path": unquote(path), "raw_path": path.encode(), "root_path": "", "server": ("localhost", None),
             "query_string": urlencode(_given(query or {}), doseq=True).encode(),
             "headers": [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()],
             "client": getattr(request, "client", None) or ("", 0),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ..errors import ServerError
 from ..job.flow import FLOWS
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
@@ -44,8 +45,13 @@ class Flows:
         has_more = True
         while has_more:
             has_more, late = await arun(self._link, self._scripts.sweep_flows(shard, _AT_ONCE))
-            for name in late:
-                log.info("cancels a flow whose deadline has passed", flow=name)
-                await arun(
-                    self._link, decisions.cancel(self._session, self._scripts, self._topics, Run(shard, name, ""))
-                )
+            for run in late:
+                await self._cancel(run)
+
+    async def _cancel(self, run: Run) -> None:
+        """If that fails, it is tried again at the next look, and the others are not held up."""
+        log.info("cancels a flow whose deadline has passed", flow=run.name)
+        try:
+            await arun(self._link, decisions.cancel(self._session, self._scripts, self._topics, run))
+        except ServerError as error:
+            log.warning("a flow whose deadline has passed is not cancelled yet", flow=run.name, error=str(error))

@@ -6,8 +6,11 @@ import os
 import re
 import socket
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from sqlalchemy import Engine, create_engine, event
 
 from streamdq import Queue
 from streamdq.archive import Archive
+from streamdq.archive.database import Database, Purpose
 from streamdq.archive.schema import SCHEMA_VERSION
 from streamdq.errors import (
     ArchiveError,
@@ -90,6 +94,20 @@ def test_the_file_is_its_owners_alone_as_bodies_are_in_it(queue: Queue, tmp_path
     file.chmod(0o640)
     Archive(url.format(file)).close()
     assert file.stat().st_mode & 0o777 == 0o640, "whoever opened it to others wanted that"
+
+
+def test_a_lock_of_this_process_holds_when_the_database_is_opened_again(tmp_path: Path) -> None:
+    file = tmp_path / "dead.db"
+    url = f"sqlite:///{file}"
+    Archive(url).close()
+    wants = (
+        f"import sqlite3; sqlite3.connect({str(file)!r}, timeout=0, isolation_level=None).execute('BEGIN IMMEDIATE')"
+    )
+    with closing(sqlite3.connect(file, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        Database(url, Purpose("archive", "", ArchiveError, ArchiveError, ArchiveError), create=True).close()
+        other = subprocess.run([sys.executable, "-c", wants, str(file)], capture_output=True, text=True, timeout=HANG_S)
+    assert "database is locked" in other.stderr
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

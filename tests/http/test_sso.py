@@ -109,6 +109,8 @@ async def test_a_proxy_that_only_adds_a_header_is_refused(redis_server: Server) 
     async with site(redis_server) as client:
         twice = [("X-Forwarded-User", "bo"), ("X-Forwarded-User", "eve"), ("X-Forwarded-Groups", "ops")]
         assert (await client.get("/", headers=twice)).status_code == 403
+        twice = [("X-Forwarded-User", "eve"), ("X-Forwarded-Groups", "ops"), ("X-Forwarded-Groups", "guests")]
+        assert (await client.get("/", headers=twice)).status_code == 403
         assert (await client.get("/", headers=headers("x" * 201, "ops"))).status_code == 403
 
 
@@ -263,6 +265,12 @@ async def test_the_page_in_an_application_with_its_own_login(
     assert '<a href="/">Shop</a>' in seen.text
     assert (refused.status_code, foreign.status_code, done.status_code, api.status_code) == (403, 403, 303, 401)
     assert queue.stats("t").topics["t"].paused
+
+
+@pytest.mark.parametrize("roles", ["no admin", {"admin": False}, [Role.ADMIN], None])
+def test_roles_that_are_no_set(roles: Any) -> None:
+    with pytest.raises(InvalidInput, match="roles is a set of Role"):
+        SignedInUser("eve", roles)
 
 
 async def test_changes_are_logged_with_the_name_of_the_user(redis_server: Server, queue: Queue, tmp_path: Path) -> None:

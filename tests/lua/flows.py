@@ -74,8 +74,8 @@ class Built:
         reply: Decided = self._step(self.shard.scripts.decide_flow(self.run, how))
         return reply
 
-    def sweep(self, limit: int = 10) -> tuple[bool, list[str]]:
-        reply: tuple[bool, list[str]] = self._step(self.shard.scripts.sweep_flows(self.shard.k, limit))
+    def sweep(self, limit: int = 10) -> tuple[bool, list[Run]]:
+        reply: tuple[bool, list[Run]] = self._step(self.shard.scripts.sweep_flows(self.shard.k, limit))
         return reply
 
     @property

@@ -44,6 +44,27 @@ async def test_a_job_from_enqueue_to_cancel(connect: Open, queue: Queue) -> None
     assert queue.get("order.close", "order-1") is None
 
 
+async def test_names_of_any_characters(connect: Open, queue: Queue) -> None:
+    names = [
+        ("order:close", "user@x"),
+        ("a/b", "a/b"),
+        ("*", "✓"),
+        ("a%2Fb", "%25"),
+        ("a?b#c", "a b"),
+        ("..a", "a/../b"),
+    ]
+    async with connect(allow_changes=True) as client:
+        for topic, id in names:
+            where = {"topic": topic, "id": id}
+            await called(client, "enqueue_job", **where, body=BODY, delay="1h")
+            assert queue.get(topic, id) is not None
+            assert (await called(client, "get_job", **where))["id"] == id
+            assert (await called(client, "find_jobs", topic=topic))["jobs"][0]["id"] == id
+            assert (await called(client, "pause_topic", topic=topic))["count"] == 1
+            assert (await called(client, "cancel_job", **where))["count"] == 1
+    assert sorted(queue.stats().topics) == sorted(topic for topic, _ in names)
+
+
 async def test_a_running_job_is_aborted(connect: Open, queue: Queue) -> None:
     queue.enqueue("order.close", BODY, id="order-1")
     claim = queue.take("order.close", timeout=30)

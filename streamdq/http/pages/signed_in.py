@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from fastapi import Request
 
+from ...errors import InvalidInput
 from ..auth import Identity, Role
 from ..scope import ALL, Scope
 
@@ -30,6 +31,11 @@ class SignedInUser:
     home_name: str = ""
     topics: Scope = ALL
     groups: Scope = ALL
+
+    def __post_init__(self) -> None:
+        # "admin" is in the text "no admin", and among the keys of {"admin": False}.
+        if not isinstance(self.roles, set | frozenset):
+            raise InvalidInput(f"SignedInUser: roles is a set of Role, not a {type(self.roles).__name__}")
 
     def named(self, name: str) -> SignedInUser:
         return replace(self, name=name)

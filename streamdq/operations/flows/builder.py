@@ -63,6 +63,7 @@ class Building:
         self._stage_of: dict[Parent, int] = {}
         self._unsent: list[tuple[str, Encoded]] = []
         self._unsent_bytes = self._gates = 0
+        self._is_in_block = False
         self._own_nonce = ""  # of the flow's own job, from when it is put in
 
     def begin(self) -> Op[None]:
@@ -76,7 +77,7 @@ class Building:
                 store.session, store.scripts, store.topics, named, _WITHIN_MS, self._deadline_ms
             )
             if code == 1:
-                self._run = run
+                self._run, self._is_in_block = run, True
                 return
             # -2: another process builds one, or was killed.
             if code == -1 or (yield from self._decide(run, "withdraw")) == "o":
@@ -84,7 +85,15 @@ class Building:
         raise changing(FLOWS)
 
     def add(self, topic: str, new: NewJob) -> Op[FlowJob]:
-        """Adds a job, and sends those that were added if these are enough."""
+        """Adds a job, and sends those that were added if these are enough.
+
+        Raises:
+            InvalidInput: an argument is, or the block has not begun, or has ended: nobody would send the job.
+        """
+        if not self._is_in_block:
+            raise InvalidInput(f"flow {self.name!r}: add jobs inside its block: with queue.flow(…) as flow")
+        if topic == FLOWS:
+            raise InvalidInput(f"topic: {FLOWS} is for the flows' own jobs; no worker would run this one")
         job = self._encoded(topic, new)
         waits = job.waits
         assert waits is not None
@@ -92,7 +101,7 @@ class Building:
         self._note(added, waits)
         self._unsent.append((topic, job))
         self._unsent_bytes += len(job.rest)
-        if len(self._unsent) == MAX_BATCH or self._unsent_bytes >= MAX_BYTES:
+        if len(self._unsent) >= MAX_BATCH or self._unsent_bytes >= MAX_BYTES:
             yield from self._send()
         return FlowJob(*added)
 
@@ -156,11 +165,12 @@ class Building:
         Raises:
             FlowWithdrawn
         """
+        self._is_in_block = False
         try:
             yield from self._send()
             if self._jobs:
                 yield from self._open()
-        except StreamdqError:
+        except Exception:
             if (yield from self.withdraw()) != "o":
                 raise
         else:
@@ -191,6 +201,7 @@ class Building:
         """Leaves nothing behind, unless the flow is open: then it returns "o". What can't be reached is left to the
         mover.
         """
+        self._is_in_block = False
         try:
             state = yield from self._decide(self._run, "withdraw")
             if state != "o" and self._own_nonce:
@@ -279,7 +290,11 @@ class Flow:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run(self._link, self._building.complete() if error is None else self._building.withdraw())
+        try:
+            run(self._link, self._building.complete() if error is None else self._building.withdraw())
+        except (KeyboardInterrupt, SystemExit):
+            run(self._link, self._building.withdraw())
+            raise
 
 
 class AsyncFlow:
@@ -333,7 +348,12 @@ class AsyncFlow:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await arun(self._link, self._building.complete() if error is None else self._building.withdraw())
+        try:
+            async with self._lock:  # another task may be adding jobs
+                await arun(self._link, self._building.complete() if error is None else self._building.withdraw())
+        except asyncio.CancelledError:
+            await arun(self._link, self._building.withdraw())
+            raise
 
 
 async def _each(jobs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:

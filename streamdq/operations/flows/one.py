@@ -51,9 +51,10 @@ def _status(store: RedisStore, run: Run) -> Op[FlowStatus | None]:
 def _state(letter: str, own: JobState, known: Counter[str]) -> FlowState:
     if letter == "b":
         return FlowState.BUILDING
+    if any(known[one] for one in _ACTIVE):  # perhaps one that was dead, and was kicked when all others had ended
+        return FlowState.RUNNING
     if own is JobState.WAITING:
-        is_blocked = known["blocked"] > 0 and not any(known[one] for one in _ACTIVE)
-        return FlowState.BLOCKED if is_blocked else FlowState.RUNNING
+        return FlowState.BLOCKED if known["blocked"] else FlowState.RUNNING
     ends = {how for how, count in known.items() if count} - {"done"}
     return FlowState.DONE if not ends else FlowState.CANCELLED if ends == {"cancelled"} else FlowState.FAILED
 
@@ -100,6 +101,7 @@ def cancel_flow(store: RedisStore, name: str) -> Op[bool]:
         ServerUnavailable: no reply in time; repeat the call.
     """
     runs = yield from shards.found(store.session, store.topics, check_id(name))
+    known = False
     for run in runs:
-        yield from decisions.cancel(store.session, store.scripts, store.topics, run)
-    return bool(runs)
+        known |= yield from decisions.cancel(store.session, store.scripts, store.topics, run)
+    return known

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ...config import MAX_BATCH, TopicSettings
 from ...errors import InvalidInput, JobExists, ParentUnknown, UnknownTopic
 from ...job.after import Parent, Waits
+from ...job.flow import FLOWS
 from ...job.uniqueness import OnConflict
 from ...keys import ShardKeys, candidate_shards, shard_of
 from ...link.session import Op
@@ -220,10 +221,13 @@ def attach_lines(store: RedisStore, lines: Mapping[int, tuple[Parent, str]], in_
     ``in_flow``: as in Waits.
 
     Raises:
+        InvalidInput: a parent is a flow's own job, which never counts as done.
         ParentUnknown
     """
     found: dict[int, Known] = {}
     for topic in dict.fromkeys(parent.topic for parent, _ in lines.values()):
+        if topic == FLOWS:
+            raise InvalidInput("after: no job can wait for a flow; let it wait for the flow's last job")
         some = {i: one for i, one in lines.items() if one[0].topic == topic}
         found |= yield from _attach_in(store, topic, some, in_flow)
     return found

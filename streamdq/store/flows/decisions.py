@@ -48,13 +48,14 @@ def _tell(session: Session, scripts: Scripts, topics: Topics, gates: Sequence[En
             returned(reply)
 
 
-def cancel(session: Session, scripts: Scripts, topics: Topics, run: Run) -> Op[None]:
+def cancel(session: Session, scripts: Scripts, topics: Topics, run: Run) -> Op[bool]:
     """Nothing of the flow starts any more: its jobs that wait are cancelled, and attempts that run are aborted. Those
     that were added last come first, so that none starts because another one is cancelled. Repeat it if it is
-    interrupted.
+    interrupted. False: there is no such flow.
     """
-    yield from decide(session, scripts, topics, run, "withdraw")
-    jobs = [one for one in reversed((yield from members(session, run))) if one.outcome in (None, "dead")]
+    state = yield from decide(session, scripts, topics, run, "withdraw")
+    found = yield from members(session, run)
+    jobs = [one for one in reversed(found) if one.outcome in (None, "dead")]
     for begin in range(0, len(jobs), _AT_ONCE):
         places: dict[ShardKeys, list[StoredParent]] = {}
         for one in jobs[begin : begin + _AT_ONCE]:
@@ -66,6 +67,7 @@ def cancel(session: Session, scripts: Scripts, topics: Topics, run: Run) -> Op[N
         if running:
             yield from _notify(session, running)
     yield from decide(session, scripts, topics, run, "forget")
+    return state == "w" or bool(found)
 
 
 def _abort(

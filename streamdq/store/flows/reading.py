@@ -6,13 +6,16 @@ from ...link.session import Op, Session
 from ..commands import one
 from ..jobs import linked, lookup
 from ..jobs.links import StoredParent
+from ..jobs.records import nonce_of
 from ..scripts.flows import Run
 
 
 def members(session: Session, run: Run) -> Op[list[StoredParent]]:
     """Its jobs, in the order in which they were added, and how those have ended that have; none while it is built."""
     (record,) = yield from lookup.records(session, [(run.shard, run.name)])
-    return (yield from linked.parents(session, run.shard, run.name, record)) if record else []
+    if not record or (run.life and nonce_of(record).partition(".")[0] != run.life):
+        return []
+    return (yield from linked.parents(session, run.shard, run.name, record))
 
 
 def state(session: Session, run: Run) -> Op[str]:

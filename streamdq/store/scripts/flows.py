@@ -14,7 +14,7 @@ from ..jobs.links import Ending, ending_in
 
 
 class Run(NamedTuple):
-    """A flow, in its shard. ``life``: tells it from others of its name."""
+    """A flow, in its shard. ``life``: tells it from others of its name; "": whichever it is."""
 
     shard: ShardKeys
     name: str
@@ -55,8 +55,9 @@ class FlowScripts(ScriptCalls):
         pairs = zip(rest[::2], rest[1::2], strict=True)
         return Decided(state.decode(), left, [ending_in(field.decode(), text.decode()) for field, text in pairs])
 
-    def sweep_flows(self, shard: ShardKeys, limit: int) -> Op[tuple[bool, list[str]]]:
+    def sweep_flows(self, shard: ShardKeys, limit: int) -> Op[tuple[bool, list[Run]]]:
         """Whether there is more to do, and the flows whose deadline has passed."""
         args = (self._now(), self._history, limit)
-        left, *names = yield from self._run("sweep_flows", keys_of("sweep_flows", shard), args)
-        return left == 1, [name.decode() for name in names]
+        left, *late = yield from self._run("sweep_flows", keys_of("sweep_flows", shard), args)
+        pairs = zip(late[::2], late[1::2], strict=True)
+        return left == 1, [Run(shard, name.decode(), life.decode()) for name, life in pairs]

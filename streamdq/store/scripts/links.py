@@ -13,6 +13,8 @@ from ..calling import KeysAndArgs, ScriptCalls, Spread, has_not_begun
 from ..jobs.links import Attached, Endings, LookedAfter, Received, attached_in, endings_in, looked_after_in
 from ..replies import Enqueued, enqueued_in
 
+_AT_ONCE = 20  # calls of attach, which may notify 500 jobs each
+
 
 class LinkScripts(ScriptCalls):
     def attach(self, k: ShardKeys, topic: TopicSettings | None, followers: Sequence[str]) -> Op[list[Attached] | None]:
@@ -31,13 +33,16 @@ class LinkScripts(ScriptCalls):
     def attach_each(
         self, calls: Sequence[tuple[ShardKeys, TopicSettings | None, Sequence[str]]]
     ) -> Op[list[list[Attached] | None]]:
-        """The replies of several calls of ``attach``, in their order. They are sent together."""
+        """The replies of several calls of ``attach``, in their order. Some are sent together."""
         if len(calls) == 1:
             return [(yield from self.attach(*calls[0]))]
         found: list[list[Attached] | None] = []
         yield from self.check_rights((k.jobs for k, *_ in calls))
         commands = [self._commands("attach", [self._attaching(*call)])[0] for call in calls]
-        for call, reply in zip(calls, (yield from self._session.call(commands)), strict=True):
+        replies: list[Any] = []
+        for begin in range(0, len(commands), _AT_ONCE):  # each with a deadline of its own
+            replies += yield from self._session.call(commands[begin : begin + _AT_ONCE])
+        for call, reply in zip(calls, replies, strict=True):
             again = has_not_begun(reply)  # as its node does not know the script yet
             known = [] if again else attached_in(self._checked(reply))
             k, topic, followers = call
