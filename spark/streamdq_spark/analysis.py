@@ -180,9 +180,11 @@ def _analyze(
 ) -> Summary:
     dump, first, last = plan.dump, plan.first_day, plan.last_day
     covered = dump.between(first, last)
-    events = sum(file.rows for file in covered)
+    set_aside = sum(file.impossible for file in covered)
+    events = sum(file.rows for file in covered) - set_aside
     summary = Summary(first, last, events, len(covered), _lost(dump), _resets(dump), dump.unlisted, dump.bad)
     summary.slo_ms, summary.objective, summary.tz = plan.slo_ms, plan.objective, plan.tz
+    summary.set_aside = set_aside + dump.set_aside
     summary.compare = (plan.compare[0].text, plan.compare[1].text) if plan.compare else None
     facts = _facts(plan)
     read = _Read.of(plan, questions, facts)

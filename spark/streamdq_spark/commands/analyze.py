@@ -180,6 +180,8 @@ def _gaps(summary: dict[str, Any]) -> Iterator[str]:
     """Notes on what the figures do not cover."""
     for file in summary["quarantined"]:
         yield f"left out {file['rows']:,} events: {file['path']} {file['problem']}"
+    if aside := summary["set_aside"]:
+        yield f"set aside {aside:,} events that can't be: later than the dump, or with impossible times or sizes"
     if summary["lost"]:
         lost = f"{summary['lost']:,} events are not in the dump"
         yield f"{lost}: they were trimmed before they were dumped, or deleted with their topic"
