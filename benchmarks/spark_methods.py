@@ -199,9 +199,7 @@ def _offset(hour: int) -> int:
     return offset // timedelta(hours=1)
 
 
-def _with_odd_days(
-    scenario: Scenario, mean: Any, at: Any, chance: np.random.Generator
-) -> tuple[Any, list[Span]]:
+def _with_odd_days(scenario: Scenario, mean: Any, at: Any, chance: np.random.Generator) -> tuple[Any, list[Span]]:
     """The means with the scenario's odd days, and what is news of them."""
     day, news = at // DAY_H, []
     moves = int(chance.integers(3, JUDGED_WEEKS * 7 - 3))  # days before the end
@@ -306,7 +304,8 @@ def _add_incidents(figures: Figures, put: Sequence[Span], found_all: Sequence[Sp
     wrong = [one for one in found_all if not any(_meet(span, one) for span in news)]
     figures.found_all += len(found_all)
     figures.wrong += len(wrong)
-    figures.after += sum(any(span.first < one.first <= span.last for span in put) for one in wrong if one.measure == "done")
+    later = [one for one in wrong if one.measure == "done"]
+    figures.after += sum(any(span.first < one.first <= span.last for span in put) for one in later)
 
 
 def _meet(a: Span, b: Span) -> bool:
@@ -352,9 +351,11 @@ def missed(figures: Mapping[str, Figures], seeds: int) -> list[str]:
         *((f"recall below {least}", lambda f, least=least: (f.recall or 0.0) < least, [s])
           for s in SLIGHT for least in (LEAST[s.name],)),
     ]  # fmt: skip
-    found = [f"{sum(f.wrong for f in quiet)} wrong incidents where nothing was put in"] if (
-        sum(f.wrong for f in quiet) > 0.1 * JUDGED_WEEKS * seeds * len(quiet)
-    ) else []
+    found = (
+        [f"{sum(f.wrong for f in quiet)} wrong incidents where nothing was put in"]
+        if (sum(f.wrong for f in quiet) > 0.1 * JUDGED_WEEKS * seeds * len(quiet))
+        else []
+    )
     return found + [
         f"{scenario.name}: {text}"
         for text, is_missed, of in checks

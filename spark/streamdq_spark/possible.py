@@ -1,5 +1,5 @@
-"""Rows of a dump that can't be, as of a clock that was wrong or of memory that was damaged. They are set aside: no table
-counts them, and the analysis says how many there are.
+"""Rows of a dump that can't be, as of a clock that was wrong or of memory that was damaged. They are set aside: no
+table counts them, and the analysis says how many there are.
 """
 
 from __future__ import annotations

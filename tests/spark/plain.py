@@ -615,7 +615,9 @@ class Hours:
     def window_score(self, measure: str, at: int, hours: int) -> float | None:
         """Of hours that are unusual by themselves what is usual counts."""
         own = self.window(at, hours)
-        return None if own is None else self._done_window(own) if measure == "done" else self._share_window(measure, own)
+        return (
+            None if own is None else self._done_window(own) if measure == "done" else self._share_window(measure, own)
+        )
 
     def _done_window(self, own: tuple[int, ...]) -> float | None:
         hours, at = len(own), own[-1]
@@ -628,7 +630,9 @@ class Hours:
         dispersion = self.middle_day(lambda one: self.window_moment(one, hours), at)
         if dispersion is None:
             return None
-        dispersion = max(dispersion / {3: 0.92, 6: 0.84, 12: 0.69}[hours], (self.middle_day(self.dispersion, at) or 0.0) / hours)
+        dispersion = max(
+            dispersion / {3: 0.92, 6: 0.84, 12: 0.69}[hours], (self.middle_day(self.dispersion, at) or 0.0) / hours
+        )
         off = _done_off(n, expected, today, dispersion)
         usual = min((e for e in (expected, today) if e is not None), key=lambda e: abs(n - e))
         if off is None or abs(n - usual) < 0.1 * usual or usual <= n < usual + 5:

@@ -20,6 +20,7 @@ from ..engines.choice import Name, choose, started
 from .options import (
     DAY,
     AskRedis,
+    Holidays,
     Master,
     Memory,
     Objective,
@@ -30,6 +31,7 @@ from .options import (
     Verbose,
     check_page,
     date_of,
+    dates_in,
     share_of,
     waiting_of,
 )  # fmt: skip
@@ -68,6 +70,7 @@ def analyze(
     slo: Slo = "1s",
     objective: Objective = "99%",
     tz: Tz = "UTC",
+    holidays: Holidays = None,
     compare: _Compare = None,
     engine: Annotated[
         Name,
@@ -104,6 +107,7 @@ def analyze(
         objective=share_of(objective),
         tz=tz,
         compare=compare,
+        holidays=dates_in(holidays),
     )
     asked = waiting_of(context) if waiting else None
     analysis.check_output(plan)
