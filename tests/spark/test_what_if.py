@@ -246,7 +246,7 @@ def test_too_few_attempts_are_not_judged(spark: SparkSession) -> None:
 @pytest.mark.thorough
 def test_a_concurrency_that_nothing_shows_is_asked_for(spark: SparkSession) -> None:
     log = [done("t", MONDAY + 1000 * n, id=str(n)) for n in range(100)]
-    with pytest.raises(InvalidInput, match="the workers of t were never certainly full.*pass --concurrency-was"):
+    with pytest.raises(InvalidInput, match="the workers of t were never certainly full"):
         asked(spark, log, Change(workers=3))
     assert asked(spark, log, Change(workers=3), had=2).good
     assert asked(spark, log, Change(ttr_ms=1000)).good
@@ -262,9 +262,8 @@ def test_concurrency_halved_and_doubled_is_what_happens(spark: SparkSession, bus
         answer = asked(spark, logs[had], Change(concurrency=other), had=had)
         for queue in answer.queues:
             _, _, _, p50, p99 = seen_in(logs[other], queue.topic)
-            assert (queue.changed.p50_ms, queue.changed.p99_ms) == (
-                pytest.approx(p50, rel=0.15, abs=2), pytest.approx(p99, rel=0.25, abs=2)
-            )  # fmt: skip
+            assert queue.changed.p50_ms == pytest.approx(p50, rel=0.15, abs=2)
+            assert queue.changed.p99_ms == pytest.approx(p99, rel=0.25, abs=2)
 
 
 def test_near_full_workers_only_the_range_is_told() -> None:
