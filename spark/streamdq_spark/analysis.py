@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -40,16 +40,17 @@ _DAYS_BEFORE, _DAYS_AFTER = 14, 2
 """The days before of which events are read, for the answers about the last two weeks, and those after, in which
 attempts of the last day may end.
 """
-_HOURS_BEFORE = 72
-"""So many days before, hours are looked at: eight weeks and the day that begins them, the seven days that tell the
-level, the seven in which hours are compared with it, and one more, as a day by the clock may have 25 hours.
+_HOURS_BEFORE = 93
+"""So many days before, hours are looked at. A forecast takes 92: so that two earlier month starts can be compared with
+usual days. Incidents take 74: eight weeks and the day that begins them, the seven days that tell the level, the seven
+in which hours are compared with it, and two more, as windows and days by the clock reach further.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A checked dump, the days to analyze, where the tables go, what counts as on time, by whose clocks hours are
-    compared, and which time spans are, if any.
+    compared, which time spans are, if any, and which days are holidays.
     """
 
     dump: Dump
@@ -60,6 +61,7 @@ class Plan:
     objective: float = OBJECTIVE
     tz: str = DEFAULT_TZ
     compare: tuple[Span, Span] | None = None
+    holidays: tuple[date, ...] = ()
 
 
 def plan(
@@ -73,13 +75,15 @@ def plan(
     objective: float = OBJECTIVE,
     tz: str = DEFAULT_TZ,
     compare: tuple[str, str] | None = None,
+    holidays: Sequence[date] = (),
 ) -> Plan:
     """The plan of an analysis, checked as far as that is possible without Spark.
 
     The days are those from `first_day` to `last_day`, both included; None: as far as the dump goes. `quarantine`: bad
     files are left out and counted. `slo_ms`: an attempt that starts within it is on time; `objective`: the share that
     is to be, below 1, so that there is a budget. `tz`: the time zone by whose clocks hours are the same hour of a week.
-    `compare`: two time spans within these days, ``A..B``, for the table ``compared``.
+    `compare`: two time spans within these days, ``A..B``, for the table ``compared``. `holidays`: past and coming ones,
+    for the forecast.
 
     Raises:
         InvalidInput: a folder that can't be used or holds tables of another SLO or time zone, no such zone, no
@@ -99,7 +103,7 @@ def plan(
     measured.check(target, slo_ms, objective, tz)
     dump = open_dump(input, quarantine=quarantine)
     days = _days(dump, first_day, last_day)
-    return Plan(dump, *days, target, slo_ms, objective, tz, _spans(compare, *days))
+    return Plan(dump, *days, target, slo_ms, objective, tz, _spans(compare, *days), tuple(holidays))
 
 
 def _spans(compare: tuple[str, str] | None, first: date, last: date) -> tuple[Span, Span] | None:
@@ -176,9 +180,11 @@ def _analyze(
 ) -> Summary:
     dump, first, last = plan.dump, plan.first_day, plan.last_day
     covered = dump.between(first, last)
-    events = sum(file.rows for file in covered)
+    set_aside = sum(file.impossible for file in covered)
+    events = sum(file.rows for file in covered) - set_aside
     summary = Summary(first, last, events, len(covered), _lost(dump), _resets(dump), dump.unlisted, dump.bad)
     summary.slo_ms, summary.objective, summary.tz = plan.slo_ms, plan.objective, plan.tz
+    summary.set_aside = set_aside + dump.set_aside
     summary.compare = (plan.compare[0].text, plan.compare[1].text) if plan.compare else None
     facts = _facts(plan)
     read = _Read.of(plan, questions, facts)
@@ -279,6 +285,7 @@ def _values(plan: Plan, waiting: Waiting | None) -> dict[str, Value]:
         "ticket_3d": BURN_LIMITS["burn_3d"], "first_hour": first_hour, "end_hour": end_hour, "last_ms": last_ms,
         "last_hour": _hour(last_ms), "now_ms": now_ms, "now_hour": _hour(now_ms),
         "open_hour": end_hour if goes_on else _hour(last_ms),  # the first that may go on
+        "holidays": day_list(plan.holidays),
         "budget_hour": end_hour - 1 if goes_on else _hour(last_ms),
     }  # fmt: skip
     if plan.compare:
@@ -288,6 +295,11 @@ def _values(plan: Plan, waiting: Waiting | None) -> dict[str, Value]:
             "after_until": after.until,
         }  # fmt: skip
     return values
+
+
+def day_list(days: Iterable[date]) -> str:
+    """As the questions search it: the numbers of days since 1970, each between commas."""
+    return "".join(f",{(day - date(1970, 1, 1)).days}" for day in days) + ","
 
 
 def _last_ms(plan: Plan) -> int:

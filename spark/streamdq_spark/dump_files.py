@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 
 from streamdq.dump.arrow import arrow_schema
@@ -25,6 +26,7 @@ from streamdq.errors import FolderError
 from streamdq.store.history.rows import COLUMNS, SCHEMA_VERSION, VERSION_KEY
 
 from .errors import BadDump
+from .possible import is_sound, possible
 
 _AT_ONCE = 16  # footers are small; waiting for a distant store is what takes time
 _SHOWN = 5
@@ -35,7 +37,7 @@ _DAY = re.compile(rf"{EVENTS}/dt=(\d{{4}}-\d\d-\d\d)(/[^/.][^/]*)+")  # the only
 @dataclass(frozen=True, slots=True)
 class GoodFile:
     """A file's path below the dump, its UTC day, its size, and when the last of its events finished, in ms; None: its
-    footer does not say.
+    footer does not say. `impossible`: how many of its rows are set aside.
     """
 
     path: str
@@ -43,6 +45,7 @@ class GoodFile:
     rows: int
     bytes: int
     last_ms: int | None
+    impossible: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,16 @@ class BadFile:
 
 @dataclass(slots=True)
 class Dump:
-    """The content of a dump. `unlisted`: Parquet files that are not part of it."""
+    """The content of a dump. `unlisted`: Parquet files that are not part of it. `set_aside`: rows of
+    files of which no row can be: those of a day after that on which the dump was written, among others.
+    """
 
     folder: Folder
     manifest: Manifest
     unlisted: int
     files: list[GoodFile] = field(default_factory=list)
     bad: list[BadFile] = field(default_factory=list)
+    set_aside: int = 0
 
     def between(self, first: date, last: date) -> list[GoodFile]:
         return [file for file in self.files if first <= file.day <= last]
@@ -86,6 +92,8 @@ def open_dump(input: str, *, quarantine: bool = False) -> Dump:
         for found in pool.map(lambda file: _check(folder, file), once.values()):
             if isinstance(found, BadFile):
                 dump.bad.append(found)
+            elif _is_ahead(found, manifest) or 0 < found.rows == found.impossible:
+                dump.set_aside += found.rows
             else:
                 dump.files.append(found)
     if dump.bad and not quarantine:
@@ -96,7 +104,13 @@ def open_dump(input: str, *, quarantine: bool = False) -> Dump:
     return dump
 
 
-def read_file(folder: Folder, file: GoodFile) -> pa.Table:
+def _is_ahead(file: GoodFile, manifest: Manifest) -> bool:
+    """Whether it is of a day after the dump. The clocks of Redis and of the host that dumped may differ by a day."""
+    written = _EPOCH + timedelta(milliseconds=manifest.written_ms, days=1)
+    return bool(manifest.written_ms) and file.day > written.date()
+
+
+def read_file(folder: Folder, file: GoodFile | DumpFile) -> pa.Table:
     """The events of a file. Raises: BadDump."""
     try:
         with folder.open(file.path) as opened:
@@ -125,7 +139,13 @@ def _check(folder: Folder, file: DumpFile) -> GoodFile | BadFile:
     try:
         day = _day(file.path)
         footer = _footer(folder, file)
-        return GoodFile(file.path, day, file.rows, file.bytes, _last_ms(footer, day))
+        last_ms = _last_ms(footer, day)
+        if is_sound(footer, day):
+            return GoodFile(file.path, day, file.rows, file.bytes, last_ms)
+        left = possible(read_file(folder, file), day)
+        last = pc.max(left["finished"]).as_py()
+        last_ms = (last - _EPOCH) // timedelta(milliseconds=1) if last else last_ms
+        return GoodFile(file.path, day, file.rows, file.bytes, last_ms, file.rows - left.num_rows)
     except _Bad as problem:
         return BadFile(file.path, str(problem), file.rows)
 

@@ -20,7 +20,7 @@ class Summary:
     a history stream or went back to an earlier state; what went with it nobody knows. `unlisted`: files beside the
     dump's that are no part of it. `quarantined`: bad files, left out. `tables`: rows by name. An attempt is
     on time that starts within `slo_ms`; `objective`: the share that is to be. `tz`: by whose clocks hours are
-    the same hour of a week. `compare`: the time spans that were compared.
+    the same hour of a week. `compare`: the time spans that were compared. `set_aside`: events that can't be.
     """
 
     first_day: date
@@ -36,6 +36,7 @@ class Summary:
     objective: float = OBJECTIVE
     tz: str = DEFAULT_TZ
     compare: tuple[str, str] | None = None
+    set_aside: int = 0
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"first_day": str(self.first_day), "last_day": str(self.last_day)}

@@ -35,6 +35,7 @@ from ..store.history import history_reads
 from ..store.history.history_reads import RawEntry
 from ..store.redis_store import RedisStore
 from ..store.replies import DumpRegistration
+from ..times.clock import wall_now
 from .arrow import by_hour, pyarrow, table_in, write_parquet
 from .folder import Folder
 from .manifest import (
@@ -448,7 +449,7 @@ class Dumper:
         def add(manifest: Manifest) -> None:
             if manifest.dumped != number - 1 or any(manifest.stream(*key) != standing[key] for key in marks):
                 raise FolderBusy(f"{self._folder.url}: another dump has written there meanwhile; stop one of them")
-            manifest.dumped = number
+            manifest.dumped, manifest.written_ms = number, round(wall_now().timestamp() * 1000)
             manifest.unreadable += batch.unreadable
             manifest.files += files
             manifest.streams = [marks.get((mark.topic, mark.shard), mark) for mark in manifest.streams]

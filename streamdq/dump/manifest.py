@@ -85,6 +85,7 @@ class Manifest(BaseModel):
     id: str = Field(default_factory=lambda: secrets.token_hex(6))
     namespace: str = ""
     created_ms: int = 0  # by Redis's clock
+    written_ms: int = 0  # when files were added last, by the clock of the host that dumped
     generation: int = 0
     dumped: int = 0  # numbers the files that dumps write
     compacted: int = 0  # numbers the files that compacting writes

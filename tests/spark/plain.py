@@ -6,7 +6,7 @@ import statistics
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -500,37 +500,60 @@ class Hours:
         return None if part is None or level is None else part * level
 
     @cache  # noqa: B019
-    def dispersion(self, at: int) -> float | None:
-        reported = [(self.n["done"][one], e) for one in self.day(at) if (e := self.expected(one)) is not None]
-        squares = sum(e * e for _, e in reported)
-        return (sum((n - e) ** 2 for n, e in reported) - sum(e for _, e in reported)) / squares if squares else None
-
-    @cache  # noqa: B019
-    def nearest(self, at: int) -> float | None:
+    def nearer(self, at: int) -> float | None:
         part, level, expected = self.part(at), self.level(at), self.expected(at)
         if part is None or level is None or expected is None:
             return expected
         return min(expected, part * level, key=lambda e: abs(self.n["done"][at] - e))
 
     @cache  # noqa: B019
-    def off(self, at: int) -> float | None:
-        """The signed root of twice the log of how much likelier the hour would be if its count were expected."""
-        mean, dispersion = self.nearest(at), self.middle_day(self.dispersion, at)
-        part, level, expected = self.part(at), self.level(at), self.expected(at)
-        if mean is None or dispersion is None or part is None or expected is None:
-            return None
-        n, size = self.n["done"][at], 1 / max(dispersion, 1e-6)
-        if level is not None and min(part * level, expected) <= n <= max(part * level, expected):
-            return 0.0
-        if n == 0 and mean <= 0.01:
-            return 0.0
-        mean = max(mean, 0.01)
-        x = 0.0 if n == 0 else max(n - 0.5, mean) if n > mean else min(n + 0.5, mean)
-        likelier = (x * math.log(x / mean) if x else 0.0) - (x + size) * (
-            math.log1p(x / size) - math.log1p(mean / size)
-        )
-        return math.copysign(math.sqrt(max(0.0, 2 * likelier)), n - mean)
+    def as_before(self, at: int) -> float | None:
+        """What is no news, as the same hour of the day before was much off in this direction as well."""
 
+        def much(one: int, way: int) -> bool:
+            usual = self.nearer(one)
+            return usual is not None and way * (self.n["done"][one] - usual) > max(usual / 2, 4 * max(usual, 1) ** 0.5)
+
+        n, usual = self.n["done"][at], self.nearer(at)
+        if usual is None or n == usual:
+            return None
+        way = 1 if n > usual else -1
+        day_before = [self.n["done"][one] for one in self.shown.get(self.clock[at] - DAY, []) if much(one, way)]
+        if not day_before:
+            return None
+        before = max(day_before, key=lambda came: way * came)
+        if way * (before - usual) <= 0:
+            return None
+        edge = usual + 1.5 * (before - usual)
+        return min(n, edge) if way > 0 else max(n, edge)
+
+    @cache  # noqa: B019
+    def both(self, at: int) -> tuple[float | None, float | None]:
+        """Expected by the level of seven days, and by today's."""
+        before, part, level = self.as_before(at), self.part(at), self.level(at)
+        today = None if part is None or level is None else part * level
+        return (self.expected(at), today) if before is None else (before, before)
+
+    def usual(self, at: int) -> float | None:
+        return self.nearer(at) if self.as_before(at) is None else self.as_before(at)
+
+    def moment(self, pairs: Iterable[tuple[float, float | None]]) -> float | None:
+        """The dispersion of these, counts and what was expected."""
+        known = [(n, e) for n, e in pairs if e is not None]
+        squares = sum(e * e for _, e in known)
+        return (sum((n - e) ** 2 for n, e in known) - sum(e for _, e in known)) / squares if squares else None
+
+    @cache  # noqa: B019
+    def dispersion(self, at: int) -> float | None:
+        return self.moment((self.n["done"][one], self.both(one)[0]) for one in self.day(at))
+
+    @cache  # noqa: B019
+    def off(self, at: int) -> float | None:
+        dispersion = self.middle_day(self.dispersion, at)
+        off = None if dispersion is None else _done_off(self.n["done"][at], *self.both(at), dispersion)
+        return off if off is None or self.as_before(at) is None else off / math.sqrt(2)
+
+    @cache  # noqa: B019
     def done_score(self, at: int) -> float | None:
         off = self.off(at)
         if off is None:
@@ -544,7 +567,7 @@ class Hours:
                     break
                 squares += (self.off(one) or 0.0) ** 2
             off = -math.sqrt(squares)
-        return off / math.sqrt(1 + 1 / max(1, len(self.earlier(at)) - 2))
+        return round(off / math.sqrt(1 + 1 / max(1, len(self.earlier(at)) - 2)), 6)
 
     @cache  # noqa: B019
     def share(self, name: str, at: int) -> float | None:
@@ -560,19 +583,108 @@ class Hours:
         share, n, of = self.share(name, at), self.n[name][at], self.n["attempts"][at]
         if share is None:
             return None
-        mean = of * min(max(share, 1e-6), 1 - 1e-6)
-        if n <= mean:
-            return 0.0
-        x = max(n - 0.5, mean)
-        rest = (of - x) * math.log((of - x) / (of - mean)) if of > x else 0.0
-        return math.sqrt(max(0.0, 2 * (x * math.log(x / mean) + rest)))
+        return _share_off(n, of * min(max(share, 1e-6), 1 - 1e-6), of)
 
+    @cache  # noqa: B019
     def share_score(self, name: str, at: int) -> float | None:
         def worst(one: int) -> float | None:
             return max((off for hour in self.day(one) if (off := self.share_off(name, hour)) is not None), default=None)
 
         off, usual = self.share_off(name, at), self.middle_day(worst, at)
-        return None if off is None else off / max(1.0, (usual or 0.0) / 2.3)
+        return None if off is None else round(off / max(1.0, (usual or 0.0) / 2.3), 6)
+
+    # -- several hours
+
+    @cache  # noqa: B019
+    def window(self, at: int, hours: int) -> tuple[int, ...] | None:
+        """The hours that end with this one; None if not all of them have scores."""
+        own = range(at - (hours - 1) * HOUR, at + HOUR, HOUR)
+        known = all(
+            one in self.clock and self.done_score(one) is not None and self.share("failed", one) is not None
+            for one in own
+        )
+        return tuple(own) if known else None
+
+    @cache  # noqa: B019
+    def window_moment(self, at: int, hours: int) -> float | None:
+        windows = [self.window(one, hours) for one in self.day(at)]
+        return self.moment(
+            (self.count("done", own), sum(self.both(one)[0] or 0.0 for one in own)) for own in windows if own
+        )
+
+    def window_score(self, measure: str, at: int, hours: int) -> float | None:
+        """Of hours that are unusual by themselves what is usual counts."""
+        own = self.window(at, hours)
+        return (
+            None if own is None else self._done_window(own) if measure == "done" else self._share_window(measure, own)
+        )
+
+    def _done_window(self, own: tuple[int, ...]) -> float | None:
+        hours, at = len(own), own[-1]
+        n = sum(
+            (self.usual(one) or 0.0) if abs(self.done_score(one) or 0.0) > 4 else self.n["done"][one] for one in own
+        )
+        expected = sum(self.both(one)[0] or 0.0 for one in own)
+        of_today = [e for one in own if (e := self.both(one)[1]) is not None]
+        today = sum(of_today) if of_today else None
+        dispersion = self.middle_day(lambda one: self.window_moment(one, hours), at)
+        if dispersion is None:
+            return None
+        dispersion = max(
+            dispersion / {3: 0.92, 6: 0.84, 12: 0.69}[hours], (self.middle_day(self.dispersion, at) or 0.0) / hours
+        )
+        off = _done_off(n, expected, today, dispersion)
+        usual = min((e for e in (expected, today) if e is not None), key=lambda e: abs(n - e))
+        if off is None or abs(n - usual) < 0.1 * usual or usual <= n < usual + 5:
+            return None
+        return round(off / math.sqrt(1 + 1 / max(1, len(self.earlier(at)) - 2)), 6)
+
+    @cache  # noqa: B019
+    def _window_off(self, measure: str, own: tuple[int, ...]) -> tuple[float, float, int, float]:
+        of = self.count("attempts", own)
+        usual = sum((self.share(measure, one) or 0.0) * self.n["attempts"][one] for one in own)
+        n = sum(
+            (self.share(measure, one) or 0.0) * self.n["attempts"][one]
+            if (self.share_score(measure, one) or 0.0) > 3.5 else self.n[measure][one]
+            for one in own
+        )  # fmt: skip
+        mean = min(max(usual, of * 1e-6), of * (1 - 1e-6))
+        return n, usual, of, _share_off(n, mean, of)
+
+    def _share_window(self, measure: str, own: tuple[int, ...]) -> float | None:
+        hours, at = len(own), own[-1]
+
+        def worst(one: int) -> float | None:
+            windows = [self.window(hour, hours) for hour in self.day(one)]
+            return max((self._window_off(measure, w)[3] for w in windows if w), default=None)
+
+        n, usual, of, off = self._window_off(measure, own)
+        if n < usual + 5 or n < usual + 0.01 * of:
+            return None
+        times = (self.middle_day(worst, at) or 0.0) / {3: 2.0, 6: 1.7, 12: 1.4}[hours]
+        return round(off / max(1.0, times), 6)
+
+
+def _done_off(n: float, expected: float | None, today: float | None, dispersion: float) -> float | None:
+    """The signed root of twice the log of how much likelier the count would be if it were expected."""
+    known = [e for e in (expected, today) if e is not None]
+    if expected is None:
+        return None
+    mean, size = min(known, key=lambda e: abs(n - e)), 1 / max(dispersion, 1e-6)
+    if min(known) <= n <= max(known) or (n == 0 and mean <= 0.01):
+        return 0.0
+    mean = max(mean, 0.01)
+    x = 0.0 if n == 0 else max(n - 0.5, mean) if n > mean else min(n + 0.5, mean)
+    likelier = (x * math.log(x / mean) if x else 0.0) - (x + size) * (math.log1p(x / size) - math.log1p(mean / size))
+    return math.copysign(math.sqrt(max(0.0, 2 * likelier)), n - mean)
+
+
+def _share_off(n: float, mean: float, of: int) -> float:
+    if n <= mean:
+        return 0.0
+    x = max(n - 0.5, mean)
+    rest = (of - x) * math.log((of - x) / (of - mean)) if of > x else 0.0
+    return math.sqrt(max(0.0, 2 * (x * math.log(x / mean) + rest)))
 
 
 def busy_days(log: Log) -> dict[str, set[int]]:
@@ -595,21 +707,26 @@ def anomalies(log: Log, slo: int = 1000, tz: str = "UTC") -> Table:
             day = at // DAY * DAY
             if hours.before(at) < day - 57 * DAY or not any(day - 57 * DAY <= one <= day for one in busy):
                 continue
-            attempts, nearest = hours.n["attempts"][at], hours.nearest(at)
+            attempts = hours.n["attempts"][at]
             for measure in ("done", "failed", "late"):
                 n, share = hours.n[measure][at], None if measure == "done" else hours.share(measure, at)
                 score = hours.done_score(at) if measure == "done" else hours.share_score(measure, at)
-                usual = nearest if measure == "done" else None if share is None else share * attempts
+                usual = hours.usual(at) if measure == "done" else None if share is None else share * attempts
                 more = 0.0 if usual is None else n - usual
-                matters = more >= 5 and more >= 0.01 * attempts
+                limit, matters = 3.5, more >= 5 and more >= 0.01 * attempts
                 if measure == "done" and usual is not None:
-                    matters = abs(more) >= 0.1 * usual and (more < 0 or more >= 5)
+                    limit, matters = 4, abs(more) >= 0.1 * usual and (more < 0 or more >= 5)
+                alone, length = score is not None and abs(score) > limit and matters, 1
+                scores = {k: s for k in (3, 6, 12) if (s := hours.window_score(measure, at, k)) is not None}
+                best = max(scores, key=lambda k: (abs(scores[k]), -k), default=1)
+                together = not alone and best > 1 and abs(scores[best]) > limit and scores[best] * more > 0
+                if together:
+                    score, length = scores[best], best
                 table.append(
                     {
                         "topic": topic, "hour": at, "measure": measure, "value": n, "usual": usual,
-                        "attempts": attempts, "weeks": len(hours.earlier(at)),
-                        "score": None if score is None else round(score, 6),
-                        "anomaly": score is not None and abs(score) > 4 and matters,
+                        "attempts": attempts, "weeks": len(hours.earlier(at)), "hours": length, "score": score,
+                        "anomaly": alone or together,
                     }
                 )  # fmt: skip
     return table
@@ -617,22 +734,28 @@ def anomalies(log: Log, slo: int = 1000, tz: str = "UTC") -> Table:
 
 def incidents(log: Log, slo: int = 1000, tz: str = "UTC") -> Table:
     table: Table = []
-    odd = [row for row in anomalies(log, slo, tz) if row["anomaly"]]
-    for (topic, measure, _), rows in by(odd, lambda r: (r["topic"], r["measure"], r["score"] > 0)).items():
+    judged = anomalies(log, slo, tz)
+    for (topic, measure), rows in by(judged, lambda r: (r["topic"], r["measure"])).items():
         together: list[Table] = []
-        for row in sorted(rows, key=lambda r: r["hour"]):
-            if not together or row["hour"] - together[-1][-1]["hour"] > 2 * HOUR:
+        for row in sorted((row for row in rows if row["anomaly"]), key=lambda r: r["hour"]):
+            begin = row["hour"] - (row["hours"] - 1) * HOUR
+            if not together or begin - together[-1][-1]["hour"] > 2 * HOUR:
                 together.append([])
             together[-1].append(row)
-        table += [
-            {
-                "topic": topic, "measure": measure, "first_hour": own[0]["hour"], "last_hour": own[-1]["hour"],
-                "hours": len(own), "value": sum(r["value"] for r in own), "usual": sum(r["usual"] for r in own),
-                "size": abs(sum(r["value"] - r["usual"] for r in own)),
-                "score": max((r["score"] for r in own), key=abs),
-            }
-            for own in together
-        ]  # fmt: skip
+        for own in together:
+            worst = max(own, key=lambda r: (abs(r["score"]), -r["hour"]))
+            spans = [(r["hour"] - (r["hours"] - 1) * HOUR, r["hour"]) for r in own if r is worst or r["hours"] == 1]
+            first, last = min(span[0] for span in spans), max(span[1] for span in spans)
+            within = [r for r in rows if first <= r["hour"] <= last]
+            more = [r["value"] - r["usual"] for r in within if r["usual"] is not None]
+            table.append(
+                {
+                    "topic": topic, "measure": measure, "first_hour": first, "last_hour": last,
+                    "hours": (last - first) // HOUR + 1, "value": sum(r["value"] for r in within),
+                    "usual": sum(r["usual"] or 0.0 for r in within),
+                    "size": max(sum(m for m in more if m > 0), -sum(m for m in more if m < 0)), "score": worst["score"],
+                }
+            )  # fmt: skip
     return table
 
 
@@ -652,20 +775,29 @@ def _hourly(log: Log, counts: Callable[[Happened], bool]) -> dict[tuple[str, int
 class Forecasts:
     """Of hours that are coming, and of past ones by what was known when their day began."""
 
-    def __init__(self, log: Log, tz: str) -> None:
+    def __init__(self, log: Log, tz: str, holidays: Iterable[date] = (), start: int | None = None) -> None:
         self.last = hour_of(max(e.finished for e in log))
-        begin = self.last - 71 * DAY
+        begin = self.last - 92 * DAY
         self.topics = {topic for topic, days in busy_days(log).items() if max(days) + DAY > begin}
         self.log = [e for e in log if hour_of(e.finished) >= begin and e.topic in self.topics]
         self.past = _hourly(self.log, lambda e: e.event in ENDED)
+        self.start = self.last if start is None else start
         self._clock = Clock(tz)
+        self._holidays = set(holidays)
 
     @cache  # noqa: B019
-    def level(self, topic: str, end: int) -> int | None:
-        """How much was done in the seven days before `end`, if all of them are known and it was anything."""
-        week = [self.past.get((topic, hour)) for hour in range(end - WEEK, end, HOUR)]
-        known = [n for n in week if n is not None]
-        return sum(known) or None if len(known) == len(week) else None
+    def day(self, topic: str, ago: int) -> int | None:
+        """What was done on a day, if all of its hours are known."""
+        known = [self.past.get((topic, self.last - ago * DAY + k * HOUR)) for k in range(24)]
+        return None if None in known else sum(n for n in known if n is not None)
+
+    @cache  # noqa: B019
+    def growth(self, topic: str, ago: int, weeks: int) -> float | None:
+        pairs = [(self.day(topic, ago + k), self.day(topic, ago + k + 7 * weeks)) for k in range(1, 8)]
+        if any(n is None for pair in pairs for n in pair):
+            return None
+        ratios = [now / then for now, then in pairs if now is not None and then]
+        return statistics.median(ratios) if ratios else None
 
     def days_ago(self, hour: int) -> int:
         return max(0, -(-(self.last - hour) // DAY))
@@ -678,27 +810,69 @@ class Forecasts:
 
     @cache  # noqa: B019
     def reported(self, topic: str, hour: int) -> list[float]:
-        now, as_it_was, adjusted = self.level(topic, self.last - self.days_ago(hour) * DAY), [], []
+        as_it_was, adjusted = [], []
         for ago in self.earlier(topic, hour):
-            n = self.past[topic, ago]
+            n, times = self.past[topic, ago], self.growth(topic, self.days_ago(hour), round((hour - ago) / WEEK))
             as_it_was.append(float(n))
-            # Where the hour is further from the last event than a day, its day in an earlier week begins later.
-            then = self.level(topic, self.last - self.days_ago(ago) * DAY)
-            if now and then:
-                adjusted.append(n / then * now)
+            adjusted += [] if times is None else [n * times]
         return sorted(adjusted if len(adjusted) >= 2 else as_it_was)
 
-    def expected(self, topic: str, hour: int) -> float | None:
+    def usual(self, topic: str, hour: int) -> float | None:
         values = self.reported(topic, hour)
         return statistics.median(values) if len(values) >= 2 else None
+
+    @cache  # noqa: B019
+    def kind(self, hour: int) -> str | None:
+        shown = datetime.fromtimestamp(self._clock.shown(hour) / 1000, UTC)
+        return "holiday" if shown.date() in self._holidays else "month start" if shown.day == 1 else None
+
+    @cache  # noqa: B019
+    def of_day(self, topic: str, hour: int) -> float | None:
+        """With what an odd day brings beside a usual one."""
+        usual, kind, shown, more = self.usual(topic, hour), self.kind(hour), self._clock.shown(hour), []
+        if usual is None or kind is None:
+            return usual
+        for (of, one), came in self.past.items():
+            if of == topic and self._clock.shown(one) % DAY == shown % DAY and self.kind(one) == kind:
+                then = self.usual(topic, one)
+                if then is not None and self.days_ago(one) > self.days_ago(hour) + 1:
+                    more.append((came - then) * (usual + 10) / (then + 10))
+        if not more and kind == "holiday":
+            sunday = shown - (shown // DAY - 3) % 7 * DAY
+            same = [one for one in self.known(topic) if one <= hour and self._clock.shown(one) == sunday]
+            more = [(self.usual(topic, one) or 0.0) - usual for one in same if self.usual(topic, one) is not None]
+        off = statistics.median(more) if more else 0.0
+        return max(usual + off, 0.0) if abs(off) > 2 * max(usual, 1) ** 0.5 else usual
+
+    def known(self, topic: str) -> list[int]:
+        """The past hours of the topic, and the coming ones, as of now."""
+        return [one for of, one in self.past if of == topic] + [self.start + k * HOUR for k in range(24)]
+
+    @cache  # noqa: B019
+    def direction(self, topic: str, hour: int) -> tuple[float, int] | None:
+        """How far a past hour was off, and in which direction if that is much."""
+        expected, came = self.of_day(topic, hour), self.past.get((topic, hour))
+        if expected is None or came is None:
+            return None
+        off = came - expected
+        return off, (off > 0) - (off < 0) if abs(off) > max(expected / 2, 4 * max(expected, 1) ** 0.5) else 0
+
+    @cache  # noqa: B019
+    def expected(self, topic: str, hour: int) -> float | None:
+        expected = self.of_day(topic, hour)
+        days = [self.direction(topic, hour - k * DAY) for k in (1, 2, 3)]
+        off = [day for day in days if day is not None]
+        if expected is not None and abs(sum(way for _, way in off)) == 3:
+            return max(0.0, expected + statistics.median(more for more, _ in off))
+        return expected
 
     @cache  # noqa: B019
     def missed(self, topic: str, days_ago: int) -> list[float]:
         begin, found = self.last - days_ago * DAY, []
         for hour in range(begin, begin + DAY, HOUR):
-            usual = self.expected(topic, hour)
-            if (topic, hour) in self.past and usual is not None:
-                found.append((self.past[topic, hour] - usual) / max(usual, 1) ** 0.5)
+            expected = self.expected(topic, hour)
+            if (topic, hour) in self.past and expected is not None:
+                found.append((self.past[topic, hour] - expected) / max(expected, 1) ** 0.5)
         return found
 
     def band(self, topic: str, hour: int) -> tuple[float | None, float | None]:
@@ -707,19 +881,24 @@ class Forecasts:
             return None, None
         missed = [one for day in range(ago + 1, ago + 29) for one in self.missed(topic, day)]
         if len(missed) < 168:
-            return round(values[0], 6), round(values[-1], 6)
+            beside = expected - (self.usual(topic, hour) or 0.0)
+            return round(max(0.0, values[0] + beside), 6), round(max(0.0, values[-1] + beside), 6)
         spread = max(expected, 1) ** 0.5
         least, most = (quantile(missed, at) or 0.0 for at in (0.1, 0.9))
         return round(max(0.0, expected + least * spread), 6), round(expected + most * spread, 6)
 
 
 def forecast(
-    log: Log, waiting: dict[tuple[str, int], int] | None = None, start: int | None = None, tz: str = "UTC"
+    log: Log,
+    waiting: dict[tuple[str, int], int] | None = None,
+    start: int | None = None,
+    tz: str = "UTC",
+    holidays: Iterable[date] = (),
 ) -> Table:
     if not log:
         return []
-    reported = Forecasts(log, tz)
-    start, table = reported.last if start is None else start, []
+    reported, table = Forecasts(log, tz, holidays, start), []
+    start = reported.start
     for topic in reported.topics | {topic for topic, _ in waiting or {}}:
         for hour in range(start, start + 24 * HOUR, HOUR):
             expected, (low, high) = reported.expected(topic, hour), reported.band(topic, hour)
@@ -734,10 +913,10 @@ def forecast(
     return table
 
 
-def forecast_accuracy(log: Log, tz: str = "UTC") -> Table:
+def forecast_accuracy(log: Log, tz: str = "UTC", holidays: Iterable[date] = ()) -> Table:
     if not log:
         return []
-    reported, table = Forecasts(log, tz), []
+    reported, table = Forecasts(log, tz, holidays), []
     for topic in reported.topics:
         rows = []
         for hour in range(reported.last - 14 * DAY, reported.last, HOUR):

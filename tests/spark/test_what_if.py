@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from streamdq_spark.commands.what_if import _verdict
+from streamdq.errors import InvalidInput
+from streamdq_spark.commands.what_if import _notes, _verdict
 from streamdq_spark.events import EVENTS
 from streamdq_spark.questions.pools import pool_numbers
 from streamdq_spark.whatif import Answer, Change, QueueAnswer, what_if
@@ -242,6 +243,40 @@ def test_too_few_attempts_are_not_judged(spark: SparkSession) -> None:
     assert answer.good
 
 
+@pytest.mark.thorough
+def test_a_concurrency_that_nothing_shows_is_asked_for(spark: SparkSession) -> None:
+    log = [done("t", MONDAY + 1000 * n, id=str(n)) for n in range(100)]
+    with pytest.raises(InvalidInput, match="the workers of t were never certainly full"):
+        asked(spark, log, Change(workers=3))
+    assert asked(spark, log, Change(workers=3), had=2).good
+    assert asked(spark, log, Change(ttr_ms=1000)).good
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("busy", [0.6, 0.75, 0.9])
+def test_concurrency_halved_and_doubled_is_what_happens(spark: SparkSession, busy: float) -> None:
+    """So busy are the fewer of the workers' slots, of which the history does not say how many there were."""
+    jobs = tasks(7, 3000, over_ms=round(3000 * 60 / 8 / busy), bursts=8)
+    logs = {each: happened(jobs, Floor(each=each)) for each in (4, 8)}
+    for had, other in ((4, 8), (8, 4)):
+        answer = asked(spark, logs[had], Change(concurrency=other), had=had)
+        for queue in answer.queues:
+            _, _, _, p50, p99 = seen_in(logs[other], queue.topic)
+            assert queue.changed.p50_ms == pytest.approx(p50, rel=0.15, abs=2)
+            assert queue.changed.p99_ms == pytest.approx(p99, rel=0.25, abs=2)
+
+
+def test_near_full_workers_only_the_range_is_told() -> None:
+    seen = Figures(300, 300, 0, 0, 0, 0, 5, 100, 1000)
+    queue = QueueAnswer("t", "g", seen, seen, seen, 0, 0, 1.0, 60, 180, 90, 150)
+    steady = replace(queue, changed_high_ms=100)
+    assert (queue.is_near_full, steady.is_near_full) == (True, False)
+    notes = [list(_notes(Answer([PoolAnswer([own], 1, 1, 0, 0, 1, 1, 0)]))) for own in (queue, steady)]
+    assert [[note.plain for note in own] for own in notes] == [
+        ["t: a p99 of 90ms to 150ms, as handlers may run 5 % shorter or longer"], []
+    ]  # fmt: skip
+
+
 def until_done(log: list[Happened]) -> list[Happened]:
     """Without what this log has after a job was done or expired, which never happens."""
     kept = []
@@ -263,7 +298,7 @@ def test_all_kinds_of_rows_are_replayed(spark: SparkSession) -> None:
         done("kicked", at - 2000, id="k", due=at - 3000, attempt=2),
     ]
     log += [e._replace(created=at - 9000, moved=e.due) for e in life]
-    answer = asked(spark, log, Change(workers=50, concurrency=50))
+    answer = asked(spark, log, Change(workers=50, concurrency=50), had=9)
     for queue in answer.queues:
         here = [e for e in log if (e.topic, e.group) == (queue.topic, queue.group)]
         for own in (queue.seen, queue.replayed, queue.changed):

@@ -20,6 +20,7 @@ from ..engines.choice import Name, choose, started
 from .options import (
     DAY,
     AskRedis,
+    Holidays,
     Master,
     Memory,
     Objective,
@@ -30,6 +31,7 @@ from .options import (
     Verbose,
     check_page,
     date_of,
+    dates_in,
     share_of,
     waiting_of,
 )  # fmt: skip
@@ -68,6 +70,7 @@ def analyze(
     slo: Slo = "1s",
     objective: Objective = "99%",
     tz: Tz = "UTC",
+    holidays: Holidays = None,
     compare: _Compare = None,
     engine: Annotated[
         Name,
@@ -104,6 +107,7 @@ def analyze(
         objective=share_of(objective),
         tz=tz,
         compare=compare,
+        holidays=dates_in(holidays),
     )
     asked = waiting_of(context) if waiting else None
     analysis.check_output(plan)
@@ -180,6 +184,8 @@ def _gaps(summary: dict[str, Any]) -> Iterator[str]:
     """Notes on what the figures do not cover."""
     for file in summary["quarantined"]:
         yield f"left out {file['rows']:,} events: {file['path']} {file['problem']}"
+    if aside := summary["set_aside"]:
+        yield f"set aside {aside:,} events that can't be: later than the dump, or with impossible times or sizes"
     if summary["lost"]:
         lost = f"{summary['lost']:,} events are not in the dump"
         yield f"{lost}: they were trimmed before they were dumped, or deleted with their topic"

@@ -41,6 +41,12 @@ Slo = Annotated[str, typer.Option(help="An attempt is on time if it starts withi
 Tz = Annotated[
     str, typer.Option(help="The time zone by whose clocks hours are shown, and compared with those of earlier weeks.")
 ]
+Holidays = Annotated[
+    str | None,
+    typer.Option(
+        help="Holidays, past and coming, for the forecast: 2026-04-03,2026-04-06.", metavar="DATES", show_default=False
+    ),
+]
 AskRedis = Annotated[
     bool,
     typer.Option(
@@ -54,6 +60,17 @@ Quarantine = Annotated[bool, typer.Option("--quarantine", help="Leave bad files 
 
 def date_of(day: datetime | None) -> date | None:
     return day.date() if day else None
+
+
+def dates_in(text: str | None) -> tuple[date, ...]:
+    """
+    Raises:
+        InvalidInput: one is no date.
+    """
+    try:
+        return tuple(date.fromisoformat(one.strip()) for one in (text or "").split(",") if one.strip())
+    except ValueError as error:
+        raise InvalidInput(f"holidays: {text!r}: write dates as 2026-04-03, with commas between them") from error
 
 
 def check_page(page: str | None, report: Path | None) -> None:

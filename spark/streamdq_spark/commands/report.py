@@ -19,6 +19,7 @@ from streamdq.times.durations import to_ms
 from .options import (
     DAY,
     AskRedis,
+    Holidays,
     Memory,
     Objective,
     Page,
@@ -27,6 +28,7 @@ from .options import (
     Tz,
     check_page,
     date_of,
+    dates_in,
     share_of,
     waiting_of,
 )  # fmt: skip
@@ -51,6 +53,7 @@ def report(
     slo: Slo = "1s",
     objective: Objective = "99%",
     tz: Tz = "UTC",
+    holidays: Holidays = None,
     waiting: AskRedis = False,
     memory: Memory = None,
     quarantine: Quarantine = False,
@@ -78,6 +81,7 @@ def report(
             slo_ms=to_ms(slo, "slo"),
             objective=share_of(objective),
             tz=tz,
+            holidays=dates_in(holidays),
         )
         if first is None:
             week = plan.last_day - timedelta(days=_DAYS - 1)

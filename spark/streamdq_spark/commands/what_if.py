@@ -23,7 +23,7 @@ from streamdq.times.durations import show_ms, to_ms
 from .options import DAY, Master, Memory, Quarantine, Verbose, date_of
 
 if TYPE_CHECKING:
-    from ..whatif import Answer, Change, QueueAnswer
+    from ..whatif import Answer, QueueAnswer
     from ..whatif.answer import Figures, PoolAnswer
 
 app = commands()
@@ -90,7 +90,7 @@ def replay_with(
     if as_json:
         terminal.print_json(asdict(answer) | {"good": answer.good})
     else:
-        terminal.console().print(_view(answer, change, concurrency_given=concurrency_was is not None))
+        terminal.console().print(_view(answer))
     if not answer.good:
         raise typer.Exit(EXIT_NO)
 
@@ -109,19 +109,17 @@ def _above_zero(ms: int) -> int:
 
 _COLUMNS = ("attempts", "done", "dead", "late p50", "late p99", "busy h")
 _HOUR_MS = 3_600_000
-_HARDLY = 0.01
 _NAMED = 3
-_HOW_MANY = "how many handlers each worker could run at once: say it with --concurrency-was"
 
 
-def _view(answer: Answer, change: Change, *, concurrency_given: bool) -> RenderableType:
+def _view(answer: Answer) -> RenderableType:
     made = terminal.table("topic", "group", "", *_COLUMNS, numbers=_COLUMNS)
     for queue in answer.queues:
         name, group = Text(queue.topic, "bold"), queue.group or ""
         made.add_row(name, group, Text("seen", "dim"), *_cells(queue.seen, None))
         made.add_row("", "", Text("replayed", "dim"), *_cells(queue.replayed, None))
         made.add_row("", "", Text("what if", "cyan"), *_cells(queue.changed, queue.replayed))
-    lines = [*map(_workers, answer.pools), *_notes(answer, change, concurrency_given)]
+    lines = [*map(_workers, answer.pools), *_notes(answer)]
     return Group(made, Text(""), *lines, _verdict(answer))
 
 
@@ -159,7 +157,7 @@ def _topics(queues: list[QueueAnswer]) -> str:
     return f"{', '.join(topics[:_NAMED])}{more}"
 
 
-def _notes(answer: Answer, change: Change, concurrency_given: bool) -> Iterator[Text]:
+def _notes(answer: Answer) -> Iterator[Text]:
     counts = map(attrgetter, ("drawn", "unknown", "changed.open"))
     drawn, unknown, waiting = (sum(map(count, answer.queues)) for count in counts)
     if drawn:
@@ -172,16 +170,10 @@ def _notes(answer: Answer, change: Change, concurrency_given: bool) -> Iterator[
         yield Text(
             f"{counted(waiting, 'job')} of the changed replay {'has' if waiting == 1 else 'have'} not ended at its end"
         )
-    if not concurrency_given and (change.workers or change.concurrency):
-        yield from _of_concurrency(answer, change)
-
-
-def _of_concurrency(answer: Answer, change: Change) -> Iterator[Text]:
-    full = max((queue.full_share or 0.0 for queue in answer.queues), default=0.0)
-    if full < _HARDLY:
-        yield Text(f"Jobs hardly ever waited for a free worker, so nothing shows {_HOW_MANY}", "yellow")
-    elif change.concurrency:
-        yield Text(f"The history tells only roughly {_HOW_MANY}", "yellow")
+    for queue in answer.queues:
+        if queue.is_near_full:
+            low, high = _ms(queue.changed_low_ms), _ms(queue.changed_high_ms)
+            yield Text(f"{queue.topic}: a p99 of {low} to {high}, as handlers may run 5 % shorter or longer", "yellow")
 
 
 def _verdict(answer: Answer) -> Text:

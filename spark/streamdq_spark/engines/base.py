@@ -12,6 +12,7 @@ import pyarrow as pa
 from streamdq.dump.folder import Folder
 
 from ..dump_files import Dump, GoodFile
+from ..possible import condition
 from ..questions import Value
 from ..questions.pools import pool_numbers
 
@@ -32,6 +33,11 @@ class Work:
     @property
     def all_files(self) -> tuple[GoodFile, ...]:
         return tuple({file.path: file for files in self.files.values() for file in files}.values())
+
+    @property
+    def where(self) -> str:
+        """The condition of rows that can be, if there are others."""
+        return condition() if any(file.impossible for file in self.all_files) else ""
 
     @property
     def events(self) -> int:

@@ -113,14 +113,14 @@ class _OfEvents(DuckAnswers):
 
 def _read_events(database: duckdb.DuckDBPyConnection, work: Work) -> None:
     if held := work.events < MANY_EVENTS:
-        query = event_view(_source(database, "all_rows", work, work.all_files), work.columns, work.values)
+        query = event_view(_source(database, "all_rows", work, work.all_files), work.columns, work.values, work.where)
         database.execute(f"CREATE TEMP TABLE all_events AS {query}")
     for name, files in work.files.items():
         if held:
             days = sorted({(file.day - date(1970, 1, 1)).days for file in files})
             query = f"SELECT * FROM all_events WHERE list_contains({days}, day)"  # noqa: S608
         else:
-            query = event_view(_source(database, f"{name}_rows", work, files), work.columns, work.values)
+            query = event_view(_source(database, f"{name}_rows", work, files), work.columns, work.values, work.where)
         database.execute(f"CREATE TEMP VIEW {name} AS {query}")
 
 

@@ -129,13 +129,13 @@ class SparkAnswers(Answers):
     def _few_events(self) -> DataFrame:
         """All of them, read by the driver, because to open the many files takes Spark longer than the rest."""
         read_few(self._spark, self._work.dump, self._work.all_files).createOrReplaceTempView("few_rows")
-        events = self._spark.sql(event_view("few_rows", self._work.columns, self._work.values))
+        events = self._spark.sql(event_view("few_rows", self._work.columns, self._work.values, self._work.where))
         return self._hold(events.coalesce(1))  # then nothing has to be shuffled
 
     def _many_events(self, name: str) -> DataFrame:
         rows = f"{name}_rows"
         read_files(self._spark, self._work.dump, self._work.files[name]).createOrReplaceTempView(rows)
-        return self._hold(self._spark.sql(event_view(rows, self._work.columns, self._work.values)))
+        return self._hold(self._spark.sql(event_view(rows, self._work.columns, self._work.values, self._work.where)))
 
     def _hold(self, rows: DataFrame) -> DataFrame:
         """In memory, or on disk where that is full, as several statements read them."""

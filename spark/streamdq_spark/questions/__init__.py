@@ -90,11 +90,12 @@ def event_columns(statements: Iterable[Statement]) -> tuple[str, ...]:
     return tuple(name for name, _ in _COLUMN.findall(_read("events.sql")) if name in words | {"day"})
 
 
-def event_view(rows: str, columns: Sequence[str], values: Mapping[str, Value]) -> str:
-    """The query that makes of rows of a dump what the statements read."""
+def event_view(rows: str, columns: Sequence[str], values: Mapping[str, Value], where: str = "") -> str:
+    """The query that makes of rows of a dump what the statements read; ``where``: of which of them."""
     chosen = ", ".join(f'"{name}"' for name in columns)
     text = _rendered(_without_comments(_read("events.sql")).replace(":rows", rows), values)
-    return f"SELECT {chosen} FROM (\n{text}\n) AS events"  # noqa: S608
+    only = f" WHERE {where}" if where else ""
+    return f"SELECT {chosen} FROM (\n{text}\n) AS events{only}"  # noqa: S608
 
 
 def functions(engine: str, values: Mapping[str, Value]) -> Iterator[str]:

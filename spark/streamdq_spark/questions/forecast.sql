@@ -3,9 +3,10 @@
 --
 --   topic     text
 --   hour      time
---   expected  number    the median of the same hour in at most seven earlier weeks, each by how much more was done in the last
---                       seven days than in the seven before that hour's day. Where that is not known of two weeks, the median
---                       of the weeks as they were; null with fewer
+--   expected  number    the median of the same hour in at most seven earlier weeks, each by the median of how much more was done
+--                       on the last seven days than on those of that week. Where that is not known of two weeks, the median
+--                       of the weeks as they were; null with fewer. With what month starts, holidays and the last three days
+--                       brought beside that
 --   low       number    what comes in 80 % of the hours lies between low and high, as such forecasts of the last 28 days tell;
 --                       rounded to 6 digits
 --   high      number    rounded to 6 digits

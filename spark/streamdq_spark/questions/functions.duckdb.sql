@@ -9,3 +9,6 @@ CREATE MACRO clock_of(hour) AS CAST(floor(epoch(timezone(:tz, to_timestamp(hour 
 
 -- Of pairs in the order of their first, the second of each.
 CREATE MACRO second_of_each(pairs) AS list_transform(list_sort(pairs), lambda pair: pair[2]);
+
+-- Of a day since 1970.
+CREATE MACRO day_of_month(n) AS day(DATE '1970-01-01' + CAST(n AS INTEGER));

@@ -5,3 +5,6 @@ CREATE OR REPLACE TEMPORARY FUNCTION ms_of(moment TIMESTAMP) RETURNS BIGINT RETU
 -- remainder all year. Where clocks are set back, two hours have the same.
 CREATE OR REPLACE TEMPORARY FUNCTION second_of_each(pairs ARRAY<STRUCT<step INT, wait_ms DOUBLE>>) RETURNS ARRAY<DOUBLE>
     RETURN transform(array_sort(pairs), pair -> pair.wait_ms);
+
+-- Of a day since 1970.
+CREATE OR REPLACE TEMPORARY FUNCTION day_of_month(n BIGINT) RETURNS INT RETURN day(date_add(DATE '1970-01-01', CAST(n AS INT)));

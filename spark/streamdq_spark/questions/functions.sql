@@ -19,6 +19,13 @@ CREATE FUNCTION count_deviance(x DOUBLE, mean DOUBLE, size DOUBLE) RETURNS DOUBL
 CREATE FUNCTION count_off(n DOUBLE, mean DOUBLE, size DOUBLE) RETURNS DOUBLE RETURN
     sign(n - mean) * sqrt(greatest(count_deviance(nearer(n, mean), mean, size), 0e0));
 
+-- The same of jobs done, for which two figures are expected, of which one is nearer: 0 between them.
+CREATE FUNCTION done_off(n DOUBLE, expected DOUBLE, today DOUBLE, nearer_usual DOUBLE, size DOUBLE) RETURNS DOUBLE RETURN
+    CASE WHEN nearer_usual IS NULL THEN NULL
+         WHEN n BETWEEN least(expected, today) AND greatest(expected, today) THEN 0e0
+         WHEN n = 0 AND nearer_usual <= 0.01 THEN 0e0
+         ELSE count_off(n, greatest(nearer_usual, 0.01e0), size) END;
+
 -- The same of a share, by a binomial distribution: n of so many. 0 if it is not more than the mean.
 CREATE FUNCTION share_deviance(x DOUBLE, mean DOUBLE, of DOUBLE) RETURNS DOUBLE RETURN
     2 * (x_log(x, mean) + x_log(of - x, nullif(of - mean, 0e0)));

@@ -59,6 +59,7 @@ def write_report(
         tz=summary.tz,
         unreadable=len(summary.quarantined),
         lost=summary.lost,
+        set_aside=summary.set_aside,
         resets=summary.resets,
         compare=summary.compare,
         settings=settings,

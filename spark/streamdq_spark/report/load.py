@@ -189,8 +189,10 @@ def ranked(tables: Tables) -> list[TableRow]:
 
 
 def in_words(incident: TableRow) -> str:
-    """An incident in words."""
-    return _WORDS[incident["measure"], incident["value"] > incident["usual"]]
+    """An incident in words. Jobs that were done at another time are as many more as less."""
+    if incident["measure"] == "done" and abs(incident["value"] - incident["usual"]) < incident["size"] / 2:
+        return "done at other times than expected"
+    return _WORDS[incident["measure"], incident["score"] > 0]
 
 
 def anomalies(tables: Tables, tz: str) -> Section:
@@ -229,7 +231,8 @@ def anomalies(tables: Tables, tz: str) -> Section:
         )
     ]  # fmt: skip
     section.notes = [
-        "Score: standard deviations from what was expected; beyond ± 4 it is unusual, if it also is enough to matter.",
+        "Score: standard deviations from what was expected, of an hour or of up to twelve together; beyond ± 4, or 3.5 for "
+        "shares, it is unusual, if it also is enough to matter.",
         "Consecutive unusual hours are one incident; the largest difference comes first.",
     ]
     if tz != DEFAULT_TZ:
@@ -295,7 +298,7 @@ def forecast(tables: Tables, tz: str, colours: Colours) -> Section:
     if accuracy:
         section.grids.append(_accuracy(accuracy))
     section.notes = [
-        "Expected follows the weeks seen and the level of the last seven days.",
+        "Expected follows the weeks seen, the level of the last seven days, and earlier month starts and holidays.",
         "Low and high are sums over hours: of each hour, what comes lies between them in 80 % of the cases.",
     ]
     if accuracy:

@@ -52,6 +52,7 @@ class About:
     objective: float = OBJECTIVE
     unreadable: int = 0  # files of the dump that were left out
     lost: int = 0  # events that were trimmed before they were dumped, or deleted with their topic
+    set_aside: int = 0  # events that can't be
     tz: str = DEFAULT_TZ  # by whose clocks hours are the same hour of a week
     resets: int = 0  # how often Redis lost a stream of them
     page: str = ""  # the URL of the operations page, to which ids lead

@@ -28,6 +28,10 @@ EXACT_MS = 1
 """The history has whole milliseconds: a difference up to this is none."""
 ENOUGH = 100
 """Of fewer attempts the 99th percentile is hardly more than the maximum, and is not judged."""
+SLOWER = 0.05
+"""So much faster or slower handlers of another run may be: the range of what a change would bring."""
+NEAR = 1.25
+"""From such a range on, workers are nearly full, and a p99 by itself would say more than anybody knows."""
 _SURE = 1.96  # standard deviations: 95 %
 
 
@@ -53,7 +57,8 @@ class QueueAnswer:
     """``drawn``: attempts of the changed case that nobody saw. ``unknown``: those that were cut off because of their
     TTR and would have longer now. ``full_share``: the part of all lateness that came from full workers, and is computed
     anew. ``p99_low_ms`` to ``p99_high_ms``: where the 99th percentile of what was seen lies with 95 % confidence, if
-    attempts are independent; of few attempts these two are far apart.
+    attempts are independent; of few attempts these two are far apart. ``changed_low_ms`` to ``changed_high_ms``: the
+    99th percentile of the changed case, if handlers ran a little shorter or longer than they did.
     """
 
     topic: str
@@ -66,6 +71,14 @@ class QueueAnswer:
     full_share: float | None
     p99_low_ms: float | None
     p99_high_ms: float | None
+    changed_low_ms: float | None = None
+    changed_high_ms: float | None = None
+
+    @property
+    def is_near_full(self) -> bool:
+        """Whether the changed case is so near to full workers that only its range can be told."""
+        low, high = self.changed_low_ms, self.changed_high_ms
+        return low is not None and high is not None and high > NEAR * low + EXACT_MS
 
     @property
     def judged(self) -> bool:
@@ -107,6 +120,7 @@ class PoolAnswer:
     changed_workers: int
     changed_concurrency: int
     changed_worker_ms: float
+    concurrency_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +145,8 @@ def what_if(
     as many as any of a pool's workers ran.
 
     Raises:
-        InvalidInput: the change is for a topic that the events don't have.
+        InvalidInput: the change is for a topic that the events don't have; or it is of workers, and neither
+            ``had_concurrency`` nor the history says how many handlers each of them could run at once.
     """
     numbered = pools(events)
     _check_topics(change, {topic for topic, _ in numbered})
@@ -149,7 +164,20 @@ def what_if(
 
     with pandas_unnoticed():
         found = rows.groupBy("pool", "case").applyInArrow(replayed, _DDL).collect()
-    return Answer(list(_pools([row.asDict() for row in found])))
+    answer = Answer(list(_pools([row.asDict() for row in found])))
+    if had_concurrency is None and (change.workers or change.concurrency):
+        _check_concurrency(answer)
+    return answer
+
+
+def _check_concurrency(answer: Answer) -> None:
+    for pool in answer.pools:
+        judged = [queue.topic for queue in pool.queues if queue.judged]
+        if judged and not pool.concurrency_known:
+            raise InvalidInput(
+                f"the workers of {judged[0]} were never certainly full, so the history does not show how "
+                "many handlers each of them could run at once: pass --concurrency-was"
+            )
 
 
 def _check_topics(change: Change, topics: set[str]) -> None:
@@ -159,7 +187,7 @@ def _check_topics(change: Change, topics: set[str]) -> None:
 
 _COUNTS = ("attempts", "done", "dead", "expired", "cancelled", "open", "drawn", "unknown")
 _REALS = ("p50_ms", "p99_ms", "busy_ms", "full_share", "worker_ms", "turn_ms", "p99_low_ms", "p99_high_ms")
-_WHOLE = ("workers", "concurrency")
+_WHOLE = ("workers", "concurrency", "known")
 _DDL = ", ".join(
     [
         "pool int", "case string", "topic string", "`group` string",
@@ -181,11 +209,14 @@ def _replayed(pool: int, case: str, table: pa.Table, change: Change, had: int | 
     waits = seen.waits(concurrency)
     setting = change if case == CHANGED else Change()
     results = replay(seen, waits, concurrency, setting, seed)
+    others = []
+    if case == CHANGED:
+        others = [replay(seen, waits, concurrency, setting, seed, times=1 + off) for off in (-SLOWER, SLOWER)]
     of_workers = _workers(seen, setting, concurrency) | {"pool": pool, "turn_ms": waits.turn_ms}
     rows = []
     for number, (queue, result) in enumerate(zip(seen.queues, results, strict=True)):
         own = of_workers | {"topic": queue[0], "group": queue[1]}
-        rows.append(own | _of_result(result) | {"case": case})
+        rows.append(own | _of_result(result) | _range([result, *(other[number] for other in others)]) | {"case": case})
         if case == REPLAYED:
             rows.append(own | _of_history(seen, waits, number) | {"case": SEEN})
     return pa.Table.from_pylist(rows, _SCHEMA)
@@ -193,21 +224,28 @@ def _replayed(pool: int, case: str, table: pa.Table, change: Change, had: int | 
 
 def _workers(seen: Seen, change: Change, concurrency: int) -> dict[str, Any]:
     begins, ends = seen.presence
-    each = change.concurrency or concurrency
+    each, known = change.concurrency or concurrency, int(seen.certainly_full is not None)
     if change.workers is not None:
         span = seen.end - float(begins.min(initial=seen.end))
-        return {"workers": change.workers, "concurrency": each, "worker_ms": change.workers * span}
+        return {"workers": change.workers, "concurrency": each, "known": known, "worker_ms": change.workers * span}
     moments = np.concatenate([begins, ends])
     more = np.repeat([1, -1], len(begins))
     at_once = np.cumsum(more[np.lexsort((more, moments))])
     there = np.minimum(ends, seen.end) - begins
-    return {"workers": int(at_once.max(initial=0)), "concurrency": each, "worker_ms": float(there.sum())}
+    most = int(at_once.max(initial=0))
+    return {"workers": most, "concurrency": each, "known": known, "worker_ms": float(there.sum())}
 
 
 def _of_result(result: ReplayResult) -> dict[str, Any]:
     late = np.array(result.late_ms)
     counted = {name: getattr(result, name) for name in _COUNTS}
     return counted | _percentiles(late) | {"busy_ms": result.busy_ms}
+
+
+def _range(results: list[ReplayResult]) -> dict[str, Any]:
+    """Of the 99th percentiles of several replays of a queue."""
+    found = [float(np.percentile(result.late_ms, 99)) for result in results if result.late_ms]
+    return {"p99_low_ms": min(found), "p99_high_ms": max(found)} if found else {}
 
 
 def _of_history(seen: Seen, waits: Waits, number: int) -> dict[str, Any]:
@@ -268,11 +306,14 @@ def _pools(rows: list[dict[str, Any]]) -> Iterator[PoolAnswer]:
         yield PoolAnswer(
             [_queue(*name, [here[case, *name] for case in (SEEN, REPLAYED, CHANGED)]) for name in names],
             before["workers"], before["concurrency"], before["worker_ms"], before["turn_ms"],
-            after["workers"], after["concurrency"], after["worker_ms"],
+            after["workers"], after["concurrency"], after["worker_ms"], bool(before["known"]),
         )  # fmt: skip
 
 
 def _queue(topic: str, group: str | None, cases: list[dict[str, Any]]) -> QueueAnswer:
     before, same, after = (Figures(**{own.name: case[own.name] for own in fields(Figures)}) for case in cases)
-    of_seen = (cases[0][name] for name in ("full_share", "p99_low_ms", "p99_high_ms"))
-    return QueueAnswer(topic, group, before, same, after, cases[2]["drawn"], cases[2]["unknown"], *of_seen)
+    of_seen, of_changed = cases[0], cases[2]
+    return QueueAnswer(
+        topic, group, before, same, after, of_changed["drawn"], of_changed["unknown"], of_seen["full_share"],
+        of_seen["p99_low_ms"], of_seen["p99_high_ms"], of_changed["p99_low_ms"], of_changed["p99_high_ms"],
+    )  # fmt: skip

@@ -67,11 +67,14 @@ class ReplayResult:
     busy_ms: float = 0.0
 
 
-def replay(seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int) -> list[ReplayResult]:
+def replay(
+    seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int, *, times: float = 1.0
+) -> list[ReplayResult]:
     """The result of each of the pool's queues. ``concurrency`` is what it was. The same arguments give the same
     result: chance depends on the seed, the job and the attempt alone, so changes are compared with the same luck.
+    ``times``: as long as they did, handlers run.
     """
-    return _Pool(seen, waits, concurrency, change, seed).run()
+    return _Pool(seen, waits, concurrency, change, seed, times).run()
 
 
 class _Queue:
@@ -174,7 +177,7 @@ class _Pool:
     how the attempt goes, which is another one if it was drawn; `due`; `used`, steps of the schedule.
     """
 
-    def __init__(self, seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int) -> None:
+    def __init__(self, seen: Seen, waits: Waits, concurrency: int, change: Change, seed: int, times: float) -> None:
         self.seed, self.horizon = seed, seen.end
         self.turn_ms = waits.turn_ms
         self.queues = [_Queue(seen, n, name, change) for n, name in enumerate(seen.queues)]
@@ -187,7 +190,7 @@ class _Pool:
         self.due_seen: list[int] = seen.due.tolist()
         self.moved: list[int] = seen.moved.tolist()
         self.finished: list[int] = seen.finished.tolist()
-        self.run_ms: list[int] = seen.run.tolist()
+        self.run_ms: list[float] = (seen.run * times).tolist() if times != 1 else seen.run.tolist()
         self.known: list[bool] = (seen.known & seen.is_attempt).tolist()
         self.claim_ms: list[float] = waits.claim_ms.tolist()
         self.cut_off: list[bool] = seen.cut_off.tolist()

@@ -1,5 +1,5 @@
 -- all_hours: of topics that have busy days, the complete hours from the one after the first event on; one without events counts 0.
--- In a long silence, only those that any table looks at: within 73 days after the last event before it, and before the next one.
+-- In a long silence, only those that any table looks at: within 94 days after the last event before it, and before the next one.
 --
 --   topic     text
 --   hour      integer
@@ -16,11 +16,11 @@ WITH followed AS (
 ), gaps AS (
     SELECT topic, before, coalesce(next, :open_hour - 1) AS next FROM followed WHERE before < :open_hour - 1
 ), spans AS (
-    SELECT topic, before, explode(sequence(before + 1, least(next, before + 73 * 24))) AS hour FROM gaps
+    SELECT topic, before, explode(sequence(before + 1, least(next, before + 94 * 24))) AS hour FROM gaps
     UNION ALL
-    SELECT topic, before, explode(sequence(greatest(next - 73 * 24, before + 73 * 24 + 1), next)) AS hour
+    SELECT topic, before, explode(sequence(greatest(next - 94 * 24, before + 94 * 24 + 1), next)) AS hour
     FROM gaps
-    WHERE next > before + 73 * 24
+    WHERE next > before + 94 * 24
 )
 SELECT s.topic, s.hour, clock_of(s.hour) AS clock, s.before,
     coalesce(attempts, 0) AS attempts, coalesce(done, 0) AS done, coalesce(failed, 0) AS failed, coalesce(late, 0) AS late

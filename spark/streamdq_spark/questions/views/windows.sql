@@ -1,0 +1,78 @@
+-- windows: the 3, 6 and 12 hours that end with an hour, together. Hours that are unusual by themselves count as usual: so these tell
+-- of what is too slight for a single hour.
+--
+-- How much such sums vary, and the worst share of a usual day, come from the last seven days, as those of single hours. The median
+-- of so few independent sums a day is below their mean: by the median of a chi-square distribution. They vary no less than
+-- independent hours do.
+--
+--   topic         text
+--   hour          integer   the last
+--   hours         integer   3, 6 or 12
+--   done_off      number    how far, in jobs or attempts
+--   failed_off    number
+--   late_off      number
+--   done_score    number    null: not all hours are known; or it does not matter
+--   failed_score  number
+--   late_score    number
+WITH lately AS (  -- seven days, the one before these, and what begins before
+    SELECT * FROM hour_scores WHERE hour >= :first_hour - 216
+), cleaned AS (
+    SELECT topic, hour, clock, hours, attempts, done, expected, expected_today, dispersion, weeks, failed_usual, late_usual,
+        CASE WHEN done_score IS NOT NULL AND failed_score IS NOT NULL AND late_score IS NOT NULL THEN 1 END AS known,
+        CASE WHEN abs(done_score) > 4 THEN done_usual ELSE done END AS done_kept,
+        CASE WHEN failed_score > 3.5 THEN failed_usual ELSE failed END AS failed_kept,
+        CASE WHEN late_score > 3.5 THEN late_usual ELSE late END AS late_kept
+    FROM lately
+    CROSS JOIN (VALUES (3), (6), (12)) AS lengths(hours)
+), summed AS (
+    SELECT topic, hour, clock, hours, weeks, dispersion / hours AS least, count(known) OVER own = hours AS known, sum(attempts) OVER own AS attempts,
+        sum(done) OVER own AS done, sum(done_kept) OVER own AS done_kept, sum(expected) OVER own AS expected,
+        sum(expected_today) OVER own AS expected_today,
+        sum(failed_kept) OVER own AS failed, sum(failed_usual) OVER own AS failed_usual,
+        sum(late_kept) OVER own AS late, sum(late_usual) OVER own AS late_usual
+    FROM cleaned
+    WINDOW own AS (PARTITION BY topic, hours ORDER BY hour RANGE BETWEEN hours - 1 PRECEDING AND CURRENT ROW)
+), apart AS (
+    SELECT *,
+        share_off(failed, least(greatest(failed_usual, attempts * 1e-6), attempts * (1 - 1e-6)), attempts) AS failed_z,
+        share_off(late, least(greatest(late_usual, attempts * 1e-6), attempts * (1 - 1e-6)), attempts) AS late_z
+    FROM summed
+    WHERE known
+), of_day AS (
+    SELECT topic, hours, clock,
+        (sum(pow(done - expected, 2)) OVER whole - sum(expected) OVER whole)
+            / nullif(sum(expected * expected) OVER whole, 0e0) AS dispersion,
+        max(failed_z) OVER whole AS failed_worst, max(late_z) OVER whole AS late_worst
+    FROM apart
+    WINDOW whole AS (PARTITION BY topic, hours ORDER BY clock RANGE BETWEEN 24 PRECEDING AND 1 PRECEDING)
+), of_clock AS (
+    SELECT topic, hours, clock, max(dispersion) AS dispersion, max(failed_worst) AS failed_worst, max(late_worst) AS late_worst
+    FROM of_day
+    GROUP BY topic, hours, clock
+), sought AS (
+    SELECT topic, hours, clock, explode(sequence(0, 6)) AS days_ago FROM of_clock WHERE clock >= clock_of(:first_hour - 24)
+), usual_days AS (
+    SELECT s.topic, s.hours, s.clock,
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY dispersion) / max(CASE s.hours WHEN 3 THEN 0.92e0 WHEN 6 THEN 0.84e0 ELSE 0.69e0 END)
+            AS dispersion,
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY failed_worst) / max(CASE s.hours WHEN 3 THEN 2e0 WHEN 6 THEN 1.7e0 ELSE 1.4e0 END)
+            AS failed_times,
+        percentile_cont(0.5) WITHIN GROUP (ORDER BY late_worst) / max(CASE s.hours WHEN 3 THEN 2e0 WHEN 6 THEN 1.7e0 ELSE 1.4e0 END)
+            AS late_times
+    FROM sought s
+    JOIN of_clock c ON c.topic = s.topic AND c.hours = s.hours AND c.clock = s.clock - 24 * s.days_ago
+    GROUP BY s.topic, s.hours, s.clock
+), nearest AS (
+    SELECT a.*, CASE WHEN u.dispersion IS NOT NULL THEN 1 / greatest(u.dispersion, a.least, 1e-6) END AS size, u.failed_times, u.late_times,
+        CASE WHEN abs(done_kept - expected_today) < abs(done_kept - expected) THEN expected_today ELSE expected END AS done_usual
+    FROM apart a
+    JOIN usual_days u ON u.topic = a.topic AND u.hours = a.hours AND u.clock = a.clock
+)
+SELECT topic, hour, hours, done_kept - done_usual AS done_off, failed - failed_usual AS failed_off, late - late_usual AS late_off,
+    CASE WHEN size IS NOT NULL AND abs(done_kept - done_usual) >= 0.1e0 * done_usual AND (done_kept < done_usual OR done_kept >= done_usual + 5)
+         THEN round(done_off(done_kept, expected, expected_today, done_usual, size) / sqrt(1 + 1 / greatest(weeks - 2, 1)), 6) END AS done_score,
+    CASE WHEN failed >= failed_usual + 5 AND failed >= failed_usual + 0.01e0 * attempts
+         THEN round(failed_z / greatest(coalesce(failed_times, 0e0), 1e0), 6) END AS failed_score,
+    CASE WHEN late >= late_usual + 5 AND late >= late_usual + 0.01e0 * attempts
+         THEN round(late_z / greatest(coalesce(late_times, 0e0), 1e0), 6) END AS late_score
+FROM nearest
