@@ -4,7 +4,7 @@
 -- ARGV[2] the topic's number of shards, as the caller knows it; '' = the caller knows that the jobs are or were here
 -- ARGV[3..] per follower: id of the job; its life (followers.lua), '' = that of the job that is here, '=' = that of a job that
 -- has ended, as its kept results tell (results.lua): nothing is noted; the follower's topic, shard, index, nonce and id, as
--- in a line of followers.lua
+-- in a line of followers.lua; a \31 before them: it is there before the job can start, as both are in the same flow
 -- returns nil = the caller's settings of the topic are out of date, nothing was written; {life, generation, how, ...} for each
 -- follower, or only for the first ones, if much is stored of the jobs: call it again for the others. how: as in
 -- followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
@@ -62,7 +62,8 @@ local kept = {} -- fields and texts, written together
 for i = 3, #ARGV, 3 do
   if bytes > MOST_BYTES then break end
   local field, f = found(ARGV[i], ARGV[i + 1])
-  local one, at = ARGV[i + 2], string.format('%.0f', s.now)
+  local early, one = string.match(ARGV[i + 2], '^(\31?)(.*)$')
+  local at = early ~= '' and '0' or string.format('%.0f', s.now)
   if not f then
     local how, ended_at
     if ARGV[i + 1] == '=' then how, ended_at = kept_end(ARGV[i]) end

@@ -1,5 +1,5 @@
 -- begin_flow: nothing -> a flow that is being built, and is withdrawn if it is not complete in time. Idempotent.
--- keys: jobs, settings
+-- keys: jobs, settings, wake
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as the caller knows it
 -- ARGV[3] name
@@ -8,7 +8,7 @@
 -- ARGV[6] after how many ms what has not ended is cancelled; 0 = never
 -- returns {code, life}: 1 = done; 0 = the caller's settings of the topic are out of date; -1 = there is a flow with this name;
 -- -2 = one is being built, or withdrawn at this moment, and has this life
--- include: clock, flows, link_key, stored_format
+-- include: clock, flows, link_key, notify_mover, stored_format
 local name, life = ARGV[3], ARGV[4]
 local topic = redis.call('HMGET', settings, 'shards', 'format')
 check_format(topic[2])
@@ -26,5 +26,6 @@ if not held or held.life ~= life then
   held = {life = life, state = 'b', gates = 0, ended = 0, until_ms = s.now + ARGV[5],
     deadline_ms = deadline > 0 and s.now + deadline or 0}
   keep_flow(s, name, held, look_at(s, held))
+  notify_mover(wake, held.until_ms)
 end
 return {1, life}

@@ -1,59 +1,49 @@
--- deliver: tells jobs that wait for others how these have ended: waiting -> delayed, or -> cancelled. Idempotent.
+-- deliver: tells jobs that wait for others how these have ended: waiting -> delayed, ready, or cancelled. Idempotent.
 -- keys: jobs, bucket, ready, progress, counts, settings, history, wake, taken, taken_until, key_tickets, key_waiting,
 --   key_admitted, key_unstarted, key_counts, key_paused, key_next_start
 -- ARGV[1] now_ms or ''
 -- ARGV[2] history cap
--- ARGV[3..] per piece of news: id, nonce, index, generation, how (followers.lua), seen (hear), '' = not given
--- returns {code, ...}: 0 = the job has ended, or needs this no more; otherwise this may have to be said again: 2 = it starts, now
--- or after its delay, because of this call; 1 = it does not. Only for the first pieces, if they are for many jobs, or much is known of these:
--- call it again for the others.
+-- ARGV[3..] per job that waits: id, nonce, the news: 'index|generation|how|seen;' for each of the others (hear); seen '' = not
+-- given. No job comes twice.
+-- returns {code, ...}: 0 = the job has ended; otherwise this may have to be said again: 2 = it starts, now or after its
+-- delay, because of this call; 1 = it does not; 3 = it does not, and only what may change has to be said again. Only for the
+-- first jobs, if much is stored of them: call it again for the others.
 -- flags: allow-oom
--- include: dependents, waits
-local MOST_JOBS, MOST_BYTES = 50, 65536 -- each job takes up to twenty commands
-local KNOWN_AFTER_MS = 60000
+-- include: dependents, largest, waits
+local MOST_JOBS, KNOWN_AFTER_MS = 250, 60000
 local s = shard(KEYS)
 read_topic(s, ARGV[1], ARGV[2])
-local waits, waiting_jobs, order, reply = {}, {}, {}, {}
 s.states_bytes = 0
 
--- A job that waits or has waited, by its id and nonce; false = it has ended.
-local function known(id, nonce)
-  local member = id .. '\31' .. nonce
-  if waits[member] == nil then
-    local w, job = dependent(s, id, nonce)
-    waits[member], waiting_jobs[member] = w or false, job
-    order[#order + 1] = member
-  end
-  return waits[member]
-end
-
--- A flow's own job stays long after the others have ended. A minute after it knew of all, no failover makes it forget them: only
--- what may change is delivered again.
-local function knows_for_good(w, record, how)
-  return w.gate == '=' and not is_waiting(record) and how ~= '' and how ~= 'dead' and how ~= 'archived'
+-- A flow's own job stays long after the others have ended. A minute after it knew of all, no failover makes it forget them.
+local function knows_for_good(w, record)
+  return is_own(w) and not is_waiting(record)
     and s.now - (tonumber(string.sub(record, 13, 25)) - w.delay) > KNOWN_AFTER_MS
 end
 
-local last = #ARGV
-for i = 3, #ARGV, 6 do
-  if #order >= MOST_JOBS or s.states_bytes > MOST_BYTES then
-    last = i - 1
-    break
+-- tell(id, nonce, news): returns the job's code.
+local function tell(id, nonce, news)
+  local w, job = dependent(s, id, nonce)
+  if not job then return 0 end
+  s.states_bytes = s.states_bytes + #job.record
+  if not w then return 1 end -- it waited for the opening of its flow alone
+  for index, generation, how, seen in string.gmatch(news, '(%d+)|(%d+)|(%a*)|(%d*);') do
+    hear(s, w, {index = tonumber(index), generation = tonumber(generation), how = how, seen = tonumber(seen)})
   end
-  local w = known(ARGV[i], ARGV[i + 1])
-  if w then hear(s, w, {index = tonumber(ARGV[i + 2]), generation = tonumber(ARGV[i + 3]), how = ARGV[i + 4],
-    seen = tonumber(ARGV[i + 5])}) end
-end
-for _, member in ipairs(order) do
-  local w, job = waits[member], waiting_jobs[member]
-  if w and w.is_changed then
-    keep_states(s, w)
-    if not is_waiting(job.record) then keep_wait(s, w) else w.code = act_on(s, w, job) end
+  local code = 1
+  if w.is_changed then
+    local is_alone = waits_for_gate_alone(w) -- then nearly always it starts, and nothing of this is kept
+    if not is_alone then keep_states(s, w) end
+    if not is_waiting(job.record) then keep_wait(s, w) else code = act_on(s, w, job) end
+    if is_alone and code == 1 then keep_states(s, w) end
   end
+  return code == 1 and knows_for_good(w, job.record) and 3 or code
 end
-for i = 3, last, 6 do
-  local w = known(ARGV[i], ARGV[i + 1])
-  local is_over = not w or knows_for_good(w, waiting_jobs[w.member].record, ARGV[i + 4])
-  reply[#reply + 1] = is_over and 0 or w.code or 1
+
+local reply = {}
+for i = 3, #ARGV, 3 do
+  if #reply == MOST_JOBS or is_enough(s.states_bytes) then break end
+  reply[#reply + 1] = tell(ARGV[i], ARGV[i + 1], ARGV[i + 2])
 end
+start_jobs(s)
 return reply

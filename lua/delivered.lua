@@ -5,7 +5,7 @@
 -- returns how many jobs have followers
 -- flags: allow-oom
 -- include: clock, followers, link_key, results, stored_format
-local YOUNG_MS = 60000 -- its enqueue_after may be on the way
+local YOUNG_MS = 60000 -- its enqueue_after may be on the way; not if it was attached at 0
 local topic = redis.call('HMGET', settings, 'format', 'results')
 check_format(topic[1])
 local s = shard(KEYS)
@@ -15,6 +15,7 @@ local followers, endings = link_key(s, 'followers'), link_key(s, 'endings')
 -- Takes those that have ended off f.list. Returns in how many ms to tell again those that may only not be there yet, later each
 -- time; nil = there are none.
 local function without(f, gone)
+  if gone == '' then return nil end
   local has_ended, kept, soon = {}, {}, nil
   for line in string.gmatch(gone, '[^\n]+') do has_ended[line] = true end
   for line in string.gmatch(f.list, '[^\n]+') do

@@ -46,5 +46,6 @@ for _, member in ipairs(due) do
   end
   if bytes > MOST_BYTES then break end
 end
+start_jobs(s)
 reply[2] = tonumber(redis.call('ZRANGE', looks, 0, 0, 'WITHSCORES')[2] or -1)
 return reply

@@ -10,7 +10,8 @@
 -- until_ms     when it is withdrawn, unless it is complete before
 -- deadline_ms  when what has not ended is cancelled; 0 = never
 -- ZSET `flow_times`: name -> when the mover looks at it next, ms.
--- A flow is complete when the job NAME is there that waits for all its jobs; its nonce is LIFE.GATES.
+-- A flow is complete when the job NAME is there that waits for all its jobs: its nonce is LIFE, and it knows how many gates
+-- the flow has (waits.lua).
 local GATES_AT_ONCE, LOOK_AT_FLOW_MS = 20, 10000
 
 -- flow_in(text): returns what is stored of a flow
@@ -44,7 +45,8 @@ local function gate_of(name, n, life) return string.format('%s~%.0f\31%s', name,
 -- is_complete(s, name, f): returns whether the job is there that waits for all jobs of the flow
 local function is_complete(s, name, f)
   local record = redis.call('HGET', s.jobs, name)
-  return record and nonce_of(record) == string.format('%s.%.0f', f.life, f.gates)
+  local w = record and nonce_of(record) == f.life and wait_of(s, name .. '\31' .. f.life)
+  return w and w.gate == string.format('=%.0f', f.gates)
 end
 
 -- end_gates(s, name, f, reply): ends some of its gates, as f.state says, and has the mover tell who waits for them. Adds their fields
@@ -57,6 +59,8 @@ local function end_gates(s, name, f, reply)
     local text = redis.call('HGET', key, field)
     if text then
       local gate = followers_in(text)
+      -- When it is open, all of its jobs are there.
+      if f.state == 'o' then gate.list = string.sub(string.gsub('\n' .. gate.list, '\n%d+\31', '\n0\31'), 2) end
       gate.how, gate.generation = f.state == 'o' and 'done' or 'cancelled', next_generation(s, gate)
       tell_followers(s, field, gate)
       reply[#reply + 1], reply[#reply + 2] = field, followers_text(gate)

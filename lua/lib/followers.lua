@@ -3,6 +3,7 @@
 -- Jobs that others wait for (`after`). HASH `followers`, id of the job -> text; its first line is
 --   life|generation|how
 -- and each further line one that waits for it, in fields separated by \31: attached_ms, topic, shard, index, nonce, id
+-- attached_ms 0 = the follower was there before the job could start; else it may have to come yet
 -- life        of the job when the first follower came (life_of); of a job that had ended before, and is known by its kept
 --             results: '=' and when it ended
 -- generation  when the job last ended, went on or left the pool, ms; always rising; 0 = it has not ended yet
@@ -32,6 +33,13 @@ end
 local function keep_followers(s, field, f)
   local key = link_key(s, 'followers')
   redis.call('HSET', key, field, followers_text(f))
+end
+
+-- is_in_flow(s, id): returns whether a flow's own job waits for the job
+local function is_in_flow(s, id)
+  local key = link_key(s, 'followers')
+  local text = redis.call('HGET', key, id)
+  return text and string.find(text, '\31streamdq.flows\31', 1, true) and true or false
 end
 
 -- ended_by(s, field, f): returns by when the job has ended, ms; now, as long as it is in the pool

@@ -1,4 +1,4 @@
--- include: group_states, key_limit, key_tickets, progress, sequence, waits, withdraw
+-- include: followers, group_states, key_limit, key_tickets, progress, sequence, waits, withdraw
 
 -- is_unbegun(states): returns whether no group has begun an attempt of the job, which has progress all the same: because of
 -- its key, or as a worker handed it back
@@ -46,10 +46,10 @@ end
 -- postpone(s, job, due, rest): gives a waiting job the rest of another record, and this due time if it is not due yet. Once
 -- it is due, it stays due: its next attempt has the new body.
 -- returns the job's new record, and its due time; nil = nothing was changed, because an attempt is running, a group has ended
--- the job, or it waits, or has waited, for other jobs: with another nonce it would no longer be the job that has waited
+-- the job, or it waits, or has waited, for other jobs, or belongs to a flow: with another nonce it would be another job
 local function postpone(s, job, due, rest)
   if is_waiting(job.record) then return nil end
-  if s.linked and wait_of(s, job.id .. '\31' .. nonce_of(job.record)) then return nil end
+  if s.linked and (is_in_flow(s, job.id) or wait_of(s, job.id .. '\31' .. nonce_of(job.record))) then return nil end
   local sequence = string.sub(job.record, 1, 12)
   job.groups, job.states = group_states(s, job)
   if #job.groups == 0 then return nil end

@@ -19,7 +19,8 @@ end
 
 -- What it waits for is in the HASH `dependencies`, under ID\31NONCE, so that a later job with the id has nothing to do with it:
 --   ID\31NONCE            total|done|failed|delay_ms|on_failure|looks; a + behind on_failure: the first of them is a gate of its
---                         flow (flows.lua), and if that fails, the job is cancelled; a =: it is a flow's own job
+--                         flow (flows.lua), and if that fails, the job is cancelled; =N: it is a flow's own job, and the
+--                         flow has N gates
 --   ID\31NONCE\31N        the N-th PER_FIELD of those that it waits for, from 0; lines topic\31shard\31life\31id
 --   ID\31NONCE\31N\31s    how each of them has ended: a letter for each (ENDINGS), then `,i=generation` of some of them
 -- total, done, failed  how many it waits for, are done, and have failed; on_failure: block, run or cancel
@@ -35,10 +36,13 @@ local function wait_of(s, member)
   if not text then return nil end
   local w = {member = member, states = {}}
   w.total, w.done, w.failed, w.delay, w.on_failure, w.gate, w.looks =
-    string.match(text, '^(%d+)|(%d+)|(%d+)|(%d+)|(%l+)([+=]?)|(%d+)$')
+    string.match(text, '^(%d+)|(%d+)|(%d+)|(%d+)|(%l+)([+=]?%d*)|(%d+)$')
   for _, name in ipairs({'total', 'done', 'failed', 'delay', 'looks'}) do w[name] = tonumber(w[name]) end
   return w
 end
+
+-- is_own(w): returns whether it is a flow's own job that waits
+local function is_own(w) return string.byte(w.gate) == 61 end -- =
 
 -- keep_wait(s, w): writes what wait_of reads.
 local function keep_wait(s, w)

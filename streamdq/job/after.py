@@ -57,14 +57,14 @@ class Dependencies:
 
 
 class Waits(NamedTuple):
-    """What a new job waits for, and what becomes of it then. ``delay_ms``: from when they have ended. ``in_flow``:
-    those of which nothing is known any more count as lost, as the flow has put them in.
+    """What a new job waits for, and what becomes of it then. ``delay_ms``: from when they have ended. ``gates``: of
+    a flow's own job, how many the flow has.
     """
 
     parents: tuple[Parent, ...]
     on_failure: OnFailure
     delay_ms: int
-    in_flow: bool = False
+    gates: int = 0
 
 
 def check_on_failure(on_failure: str) -> OnFailure:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ..config import MAX_BATCH
 from ..keys import ShardKeys
 from ..link.session import arun
-from ..store.jobs.links import UNKNOWN, Asked, Ending, Follower, Received, follower
+from ..store.jobs.links import UNKNOWN, Asked, Ending, Follower, News, follower
 from .shard_loop import ShardLoop
 from .shard_timers import NEVER
 
@@ -27,7 +27,7 @@ _AGAIN_MS, _AGAIN_AT_MOST_MS = 30_000, 600_000
 _SOON_MS = 1_000
 
 
-class _News(NamedTuple):
+class _ForFollower(NamedTuple):
     """For one follower, of one job."""
 
     ending: Ending
@@ -71,10 +71,10 @@ class Endings(ShardLoop):
         """Tells all followers, and notes which of them have ended, and when to tell the others again. Returns when to
         look again.
         """
-        places: dict[ShardKeys, list[_News]] = {}
+        places: dict[ShardKeys, list[_ForFollower]] = {}
         for ending in endings:
             for one in ending.followers:
-                places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(_News(ending, one))
+                places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(_ForFollower(ending, one))
         gone, failed = await self._tell_all(places)
         again = [now_ms + (_SOON_MS if one.field in failed else _again_ms(one, now_ms)) for one in endings]
         args = [
@@ -86,7 +86,9 @@ class Endings(ShardLoop):
         # A follower that is not there may come yet: ``delivered`` then has the news sent again soon.
         return min([now_ms + _SOON_MS, *again] if gone else again)
 
-    async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_News]]) -> tuple[dict[str, list[str]], set[str]]:
+    async def _tell_all(
+        self, places: Mapping[ShardKeys, Sequence[_ForFollower]]
+    ) -> tuple[dict[str, list[str]], set[str]]:
         """Returns the lines of followers that have ended, by ending; and the endings that did not reach all."""
         gone: dict[str, list[str]] = {}
         failed: set[str] = set()
@@ -104,21 +106,15 @@ class Endings(ShardLoop):
                 gone.setdefault(field, []).append(line)
         return gone, failed
 
-    async def _deliver_to(self, place: ShardKeys, news: Sequence[_News]) -> list[tuple[str, str]]:
+    async def _deliver_to(self, place: ShardKeys, news: Sequence[_ForFollower]) -> list[tuple[str, str]]:
         """Returns the followers that have ended: the field of the ending, and their line."""
         ended: list[tuple[str, str]] = []
         # What is for the same job together: a call does so much.
         news = sorted(news, key=lambda one: (one.follower.id, one.follower.nonce))
         for begin in range(0, len(news), MAX_BATCH):
             some = news[begin : begin + MAX_BATCH]
-            args = [
-                value
-                for ending, one in some
-                for value in (one.id, one.nonce, one.place, ending.generation, ending.how, "")
-            ]
-            replies = await arun(self._link, self._scripts.deliver(place, args))
-            if Received.STARTS in replies:
-                self._look_at_jobs(place)
+            said = [News(one.id, one.nonce, one.place, ending.generation, ending.how) for ending, one in some]
+            replies = await arun(self._link, self._scripts.deliver(place, said))
             ended += [(one.ending.field, one.follower.line) for one, now in zip(some, replies, strict=True) if not now]
         return ended
 
@@ -152,16 +148,12 @@ class Endings(ShardLoop):
         replies = (await arun(self._link, self._scripts.attach(place, None, lines))) or []
         now_ms = int(self._time.now_ms())
         news = [
-            value
+            News(id, nonce, one.place, max(now_ms, one.generation + 1), "lost", one.generation)
+            if reply.how == UNKNOWN
+            else News(id, nonce, one.place, reply.generation, reply.how, one.generation)
             for (id, nonce, one), reply in zip(questions, replies, strict=True)
-            for value in (
-                (id, nonce, one.place, max(now_ms, one.generation + 1), "lost", one.generation)
-                if reply.how == UNKNOWN
-                else (id, nonce, one.place, reply.generation, reply.how, one.generation)
-            )
         ]
-        if Received.STARTS in await arun(self._link, self._scripts.deliver(shard, news)):
-            self._look_at_jobs(shard)
+        await arun(self._link, self._scripts.deliver(shard, news))
 
 
 def _again_ms(ending: Ending, now_ms: int) -> int:

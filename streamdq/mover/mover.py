@@ -70,8 +70,7 @@ class Mover:
         self._failures = Failures("cleanup", store.session.keys.namespace)
         self._cleanup = Cleanup(link, store)
         self._dead_workers = DeadWorkers(link, store)
-        self._shard_loops = [kind(link, store, self._look_at) for kind in (Firing, Endings)]
-        self._flows = Flows(link, store)
+        self._shard_loops = [kind(link, store, self._look_at) for kind in (Firing, Endings, Flows)]
         self._resharding = Resharding(link, store)
         self.leading = False
 
@@ -128,7 +127,6 @@ class Mover:
             self._clean_up,
             self._refresh,
             self._dead_workers.run,
-            self._flows.run,
             self._resharding.run,
             *(loop.run for loop in self._shard_loops),
         )

@@ -19,7 +19,7 @@ from ..store.redis_store import RedisStore
 from ..times.clock import RedisTime
 from .shard_timers import NEVER, ShardTimers
 
-_WALK_S, _WALKED = 10.0, 20  # so many shards at once, in case a wakeup was lost
+_WALKED = 20  # so many shards at once, in case a wakeup was lost
 
 
 class ShardLoop(ABC):
@@ -29,6 +29,7 @@ class ShardLoop(ABC):
     """
 
     NAME: ClassVar[str]  # of the loop, in logs and metrics
+    WALK_S: ClassVar[float] = 10.0
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class ShardLoop(ABC):
 
     async def _walk(self) -> None:
         while True:
-            await asyncio.sleep(_WALK_S)
+            await asyncio.sleep(self.WALK_S)
             if not self._session.clock.manual:
                 self._timers.some(_WALKED)
 

@@ -8,7 +8,8 @@ from streamdq.job.after import Waits
 from streamdq.job.job import NewJob
 from streamdq.store.jobs.links import Known, dependencies, follower
 from streamdq.store.jobs.records import as_waiting, encode
-from streamdq.store.scripts.flows import Decided, Run
+from streamdq.store.scripts.flows import Decided, Run, Swept
+from streamdq.store.scripts.links import NewInFlow
 from tests.lua.links import Linked
 from tests.lua.shard import Shard
 
@@ -16,13 +17,13 @@ WITHIN_MS = 60_000
 
 
 class Built:
-    """A flow ``f``."""
+    """A flow, ``f`` if not named."""
 
-    def __init__(self, shard: Shard, life: str = "life") -> None:
+    def __init__(self, shard: Shard, life: str = "life", name: str = "f") -> None:
         self.shard = shard
         self.linked = Linked(shard)
-        self.run = Run(shard.k, "f", life)
-        self.gates = 0
+        self.run = Run(shard.k, name, life)
+        self.gates = self.jobs = 0
 
     def _step(self, op: Any) -> Any:
         reply = self.shard.run(op)
@@ -44,22 +45,22 @@ class Built:
 
     def put(self, id: str, on_failure: Any = "block", *parents: str, number: int = 0) -> None:
         """A job that waits for a gate, and for others that were put in before."""
-        gate = Known("t", 0, f"f~{number}", self.run.life, 0, "")
-        waits = Waits((), on_failure, 0, in_flow=True)
+        gate = Known("t", 0, f"{self.run.name}~{number}", self.run.life, 0, "")
+        waits = Waits((), on_failure, 0)
         made = as_waiting(encode(NewJob({"id": id}, id=id), 1000), waits, f"n-{id}")
         self.linked.made[id] = made
         args = [v for i, one in enumerate(parents, 1) for v in (one, f"n-{one}", follower("t", 0, i, made.nonce, id))]
         found = self.shard.call("attach", None, args) if args else []
         known = [Known("t", 0, parent, *one) for parent, one in zip(parents, found, strict=True)]
-        self.shard.call("enqueue_after", 1, "keep", (made.id, made.rest), dependencies(waits, known, gate))
+        own = follower("t", 0, self.jobs, self.run.life, self.run.name)
+        self.jobs += 1
+        self.shard.call("enqueue_after_many", 1, [NewInFlow(made.id, made.rest, own, dependencies(waits, known, gate))])
 
     def complete(self, *ids: str) -> None:
         """The flow's own job."""
-        waits = Waits((), "run", 1000, in_flow=True)
-        nonce = f"{self.run.life}.{self.gates}"
-        made = as_waiting(encode(NewJob({}, id="f"), 1000), waits, nonce)
-        args = [v for i, one in enumerate(ids) for v in (one, f"n-{one}", follower("t", 0, i, nonce, "f"))]
-        known = [Known("t", 0, id, *one) for id, one in zip(ids, self.shard.call("attach", None, args), strict=True)]
+        waits = Waits((), "run", 1000, self.gates)
+        made = as_waiting(encode(NewJob({}, id=self.run.name), 1000), waits, self.run.life)
+        known = [Known("t", 0, id, f"n-{id}", 0, "") for id in ids]
         self.shard.call("enqueue_after", 1, "keep", (made.id, made.rest), dependencies(waits, known))
 
     def built(self, *ids: str, deadline_ms: int = 0) -> None:
@@ -75,17 +76,17 @@ class Built:
         return reply
 
     def sweep(self, limit: int = 10) -> tuple[bool, list[Run]]:
-        reply: tuple[bool, list[Run]] = self._step(self.shard.scripts.sweep_flows(self.shard.k, limit))
-        return reply
+        swept: Swept = self._step(self.shard.scripts.sweep_flows(self.shard.k, limit))
+        return swept.has_more, swept.late
 
     @property
     def stored(self) -> str:
         """life|state|gates|ended|until_ms|deadline_ms; "" = nothing."""
-        text = self.shard.redis("HGET", self.shard.k.flows, "f")
+        text = self.shard.redis("HGET", self.shard.k.flows, self.run.name)
         return text.decode() if text else ""
 
     @property
     def look_ms(self) -> int | None:
         """When the mover looks at it."""
-        score = self.shard.redis("ZSCORE", self.shard.k.flow_times, "f")
+        score = self.shard.redis("ZSCORE", self.shard.k.flow_times, self.run.name)
         return None if score is None else int(score)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamdq.job.job import NewJob
-from streamdq.store.jobs.links import Attached, Ending, Known, dependencies, follower
+from streamdq.store.jobs.links import Attached, Ending, Known, News, dependencies, follower
 from streamdq.store.jobs.records import Encoded, encode
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MARK = b"\x1f"
 NEVER = b"9999999999999"
 _PER_FIELD = 500
-_HEAD = re.compile(rb"(\d+)\|(\d+)\|(\d+)\|(\d+)\|(block|run|cancel)[+=]?\|(\d+)")
+_HEAD = re.compile(rb"(\d+)\|(\d+)\|(\d+)\|(\d+)\|(block|run|cancel)(?:\+|=\d+)?\|(\d+)")
 _STATES = re.compile(rb"([.odcrepagl]*)((?:,\d+=\d+)*)")
 _FOLLOWERS = re.compile(
     rb"([^|\n]+)\|(\d+)\|([a-z]*)\+?\n((?:\d+\x1f[^\x1f\n]+\x1f\d+\x1f\d+\x1f[^\x1f\n]+\x1f[^\x1f\n]+\n)+)"
@@ -157,7 +157,7 @@ class Linked:
         """Tells all followers of what has ended, and notes that."""
         codes: list[int] = []
         for ending in self.endings():
-            news = [v for f in ending.followers for v in (f.id, f.nonce, f.place, ending.generation, ending.how, "")]
+            news = [News(f.id, f.nonce, f.place, ending.generation, ending.how) for f in ending.followers]
             notified = self.shard.call("deliver", news)
             gone = "\n".join(f.line for f, code in zip(ending.followers, notified, strict=True) if code == 0)
             at_ms = int(self.shard.clock.argument()) + again_ms
@@ -165,9 +165,9 @@ class Linked:
             codes += notified
         return codes
 
-    def news(self, id: str, index: int, how: str, generation: int, seen: int | str = "") -> int:
+    def news(self, id: str, index: int, how: str, generation: int, seen: int | None = None) -> int:
         """Tells a job one thing."""
-        (code,) = self.shard.call("deliver", [id, self.made[id].nonce, index, generation, how, seen])
+        (code,) = self.shard.call("deliver", [News(id, self.made[id].nonce, index, generation, how, seen)])
         return int(code)
 
     def head(self, id: str) -> str:

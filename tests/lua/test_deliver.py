@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.store.assembly import keys_of
-from streamdq.store.jobs.links import Attached
+from streamdq.store.jobs.links import Attached, News
 from tests.lua.flows import Built
 from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
@@ -47,19 +47,21 @@ def test_the_same_news_twice_changes_nothing(linked: Linked) -> None:
 
 def test_news_of_both_in_one_call(linked: Linked) -> None:
     nonce = linked.made["d"].nonce
-    news = [value for i in (0, 1) for value in ("d", nonce, i, 5, "done", "")]
+    news = [News("d", nonce, i, 5, "done") for i in (0, 1)]
     assert linked.shard.call("deliver", news) == [2, 2]
 
 
-@pytest.mark.parametrize(("jobs", "total"), [(60, 1), (12, 500)])
+@pytest.mark.parametrize(("jobs", "total"), [(260, 1), (40, 500)])
 def test_a_call_tells_so_many_and_the_next_one_the_rest(shard: Shard, jobs: int, total: int) -> None:
     """Many jobs; or fewer of which much is known, as all that they wait for have failed."""
     linked, ids = Linked(shard), [f"d{n}" for n in range(jobs)]
     failed = [Attached("x", START_MS, "dead")] * (total - 1)
+    shard.checked = False
     for id in ids:
         linked.put(id, *map(str, range(total)), known=[Attached("x", 0, ""), *failed], on_failure="run")
-    news = [value for id in ids for value in (id, linked.made[id].nonce, 0, 5, "done", "")]
-    args = ("", 100, *news)
+    shard.checked = True
+    news = [News(id, linked.made[id].nonce, 0, 5, "done") for id in ids]
+    args = ("", 100, *(value for one in news for value in (one.id, one.nonce, one.text)))
     first = shard.run(shard.scripts._run("deliver", keys_of("deliver", shard.k), args))
     assert 0 < len(first) < jobs
     assert shard.call("deliver", news) == [1] * len(first) + [2] * (jobs - len(first))
@@ -85,16 +87,14 @@ def test_a_later_job_with_its_id_does_not_hear_what_it_waited_for(linked: Linked
     earlier = linked.made["r"].nonce
     linked.put("r", "p", "q", known=[Attached("x", 0, "")] * 2)
     known = linked.links()
-    assert shard.call("deliver", ["r", earlier, 0, 9, "", ""]) == [0]
+    assert shard.call("deliver", [News("r", earlier, 0, 9, "")]) == [0]
     assert linked.links() == known
 
 
 def test_much_news_for_one_that_has_ended_is_answered_at_once(linked: Linked) -> None:
     shard = linked.shard
     shard.call("cancel", "d")
-    news = [value for n in range(60) for value in ("d", linked.made["d"].nonce, n, 5, "done", "")]
-    args = ("", 100, *news)
-    assert shard.run(shard.scripts._run("deliver", keys_of("deliver", shard.k), args)) == [0] * 60
+    assert shard.call("deliver", [News("d", linked.made["d"].nonce, n, 5, "done") for n in range(60)]) == [0] * 60
 
 
 def test_the_result_of_one_that_is_cancelled_says_so(linked: Linked) -> None:
@@ -212,7 +212,7 @@ def test_with_run_it_starts_when_all_have_ended(linked: Linked) -> None:
     assert not linked.is_blocked("r")
     assert linked.shard.state("r") == "waiting"
     assert linked.news("r", 1, "done", 5) == 2
-    assert linked.shard.state("r") == "delayed"
+    assert linked.shard.state("r") == "ready"
     assert linked.states("r") == "do,1=5", "it is told which failed"
 
 
@@ -235,7 +235,7 @@ def test_after_it_has_started_failures_change_nothing(linked: Linked) -> None:
     linked.news("r", 1, "dead", 5)
     assert linked.news("r", 0, "", 6) == 1
     assert linked.states("r") == ".d,2=5,1=6" or linked.states("r") == ".d,1=6,2=5"
-    assert linked.shard.state("r") == "delayed"
+    assert linked.shard.state("r") == "ready"
 
 
 def test_news_of_one_beyond_the_first_part(linked: Linked) -> None:
@@ -273,7 +273,7 @@ def test_a_flow_hears_of_an_ending_for_a_minute(shard: Shard) -> None:
         return [
             int(code)
             for _, index, how in news
-            for code in shard.call("deliver", ["f", "life.1", index, START_MS, how, ""])
+            for code in shard.call("deliver", [News("f", "life", index, START_MS, how)])
         ]
 
     assert codes() == [1, 1, 1]

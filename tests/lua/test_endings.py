@@ -47,7 +47,7 @@ def test_done(linked: Linked) -> None:
     assert notified(linked) == [("p", "done")]
     assert woken(linked)
     assert linked.tell() == [2]
-    assert linked.shard.state("d") == "delayed"
+    assert linked.shard.state("d") == "ready"
 
 
 def test_done_in_all_groups(linked: Linked, two: Shard) -> None:

@@ -101,14 +101,14 @@ def test_if_all_have_ended_it_is_due_after_its_delay(linked: Linked, delay: int)
 def test_it_goes_by_what_becomes_of_failures(linked: Linked) -> None:
     shard = linked.shard
     known = [Attached("x", 5, "done"), Attached("y", 7, "dead")]
-    for on_failure, state in (("block", "waiting"), ("run", "delayed"), ("cancel", "gone")):
+    for on_failure, state in (("block", "waiting"), ("run", "ready"), ("cancel", "gone")):
         linked.put(on_failure, "p", "q", known=known, on_failure=on_failure)
         assert shard.state(on_failure) == state
     assert linked.is_blocked("block")
     assert linked.states("block") == "od,2=7"
     assert linked.head("cancel") == "", "nothing is left of one that was cancelled"
     assert sorted(events(shard)) == ["blocked", "cancelled", "unblocked"]
-    assert shard.counts == {"enqueued": 3, "cancelled:default": 1, "waiting_for_jobs": 1}
+    assert shard.counts == {"enqueued": 3, "cancelled:default": 1, "ready:default": 1, "waiting_for_jobs": 1}
 
 
 def test_it_waits_in_each_group(linked: Linked, two: Shard) -> None:

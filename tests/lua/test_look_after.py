@@ -154,7 +154,7 @@ def test_what_was_not_finished_is_done_now(linked: Linked) -> None:
     shard.redis("HSET", shard.k.dependencies, f"d\x1f{nonce}", "2|2|0|0|block|0")
     shard.clock.advance("30s")
     assert shard.call("look_after", 10).waiting == []
-    assert shard.state("d") == "delayed"
+    assert shard.state("d") == "ready"
 
 
 def half_way(linked: Linked, id: str, head: str) -> None:
@@ -185,7 +185,7 @@ def test_without_a_history_it_writes_none(linked: Linked) -> None:
     shard.session.settings = Settings(history_length=0)
     shard.scripts = Scripts(shard.session)
     half_way(linked, "d", "2|2|0|0|block|0")
-    assert shard.state("d") == "delayed"
+    assert shard.state("d") == "ready"
     assert events(shard) == []
 
 

@@ -14,6 +14,7 @@ from streamdq.config import topic_patch
 from streamdq.errors import FORMAT, NewerFormat
 from streamdq.store.assembly import load_script, lua_directory
 from streamdq.store.find.wanted import Wanted
+from streamdq.store.jobs.links import News
 from streamdq.store.scripts.flows import Run
 from tests.lua.shard import Shard
 from tests.lua.test_contract import calls_in, code_of
@@ -42,7 +43,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "claim": lambda shard: shard.scripts.claim(shard.k, "default", "me", 10, 60_000),
     "configure_shard": lambda shard: shard.scripts.configure_shard(shard.k, shard.settings),
     "dead_letters": lambda shard: shard.scripts.dead_letters(shard.k, "default", 9**15, 0, 10, 1000),
-    "deliver": lambda shard: shard.scripts.deliver(shard.k, ["d", "nonce", 0, 1, "done", ""]),
+    "deliver": lambda shard: shard.scripts.deliver(shard.k, [News("d", "nonce", 0, 1, "done")]),
     "delivered": lambda shard: shard.scripts.delivered(shard.k, ["ready", 0, 1, ""]),
     "drop_shard": lambda shard: shard.scripts.drop_shard(shard.k, shard.settings),
     "endings": lambda shard: shard.scripts.endings(shard.k, 10),

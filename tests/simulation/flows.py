@@ -42,7 +42,7 @@ def is_own(call: Call) -> bool:
 
 def applied(model: Model, call: Call) -> None:
     if call.name == "enqueue_after" and call.reply[0] != 0 and len(call.reply) == 3 and call.args[3] != b"look":
-        life = call.args[5].split(b"\n", 3)[2].partition(b".")[0]
+        life = call.args[5].split(b"\n", 3)[2]
         model.complete.add((call.shard, call.args[4].decode(), life.decode()))
     elif call.name == "decide_flow":
         state, _, *gates = call.reply
@@ -54,7 +54,7 @@ def applied(model: Model, call: Call) -> None:
         model.happened[f"begin_flow: {call.reply[0]}"] += 1
     elif call.name == "add_gate":
         model.happened[f"add_gate: {call.reply}"] += 1
-    elif call.name == "sweep_flows" and call.reply[1:]:
+    elif call.name == "sweep_flows" and call.reply[3:]:
         model.happened["sweep_flows: a deadline has passed"] += 1
 
 

@@ -62,11 +62,18 @@ def cancel(model: Model, call: Call) -> None:
             model.broken(f"job {job.serial} is open in {open_in}, and cancel did not find it")
 
 
+def _is_meant(model: Model, call: Call, job: Tracked) -> bool:
+    """Whether the call, which names a nonce, is about this job, and not about an earlier one with its id."""
+    return model.first_of.get((call.shard, job.id, call.args[7].decode())) == job.first
+
+
 def abort(model: Model, call: Call) -> None:
     """From now on no attempt of the job is given out; one that runs ends as cancelled."""
     status, *rest = call.reply
     model.happened[f"abort: {status}"] += 1
     job, only = model.live.get((call.shard, call.args[1].decode())), call.args[5].decode()
+    if job is not None and call.args[7:] and not _is_meant(model, call, job):
+        job = None
     groups = model.groups.get(call.shard, {}) if job and not job.gone else {}
     concerned = {group: job.of(group) for group in groups if job and only in ("", group)}
     if status == 0 and job is not None and not job.expire_ms:

@@ -4,7 +4,7 @@ none waits in silence. It starts, it is cancelled, or it is reported as blocked.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from streamdq.store.jobs.links import BY_RESULT, ENDINGS
 
@@ -16,11 +16,11 @@ _FAILED_THERE = ("purged", "expired", "cancelled", "aborting")
 """A group has failed the job, or is about to, perhaps unseen."""
 
 
-def enqueue_after(model: Model, call: Call, job: Tracked) -> None:
-    """The job has been put in."""
-    total, done, failed, delay_ms, on_failure, _ = call.args[6].decode().split("|")
-    lines = [line.split("\x1f") for part in call.args[7::2] for line in part.decode().split("\n")]
-    letters = "".join(part.decode().partition(",")[0] for part in call.args[8::2])
+def enqueue_after(model: Model, call: Call, job: Tracked, waits: Sequence[bytes]) -> None:
+    """The job has been put in. ``waits``: what it waits for, in the form that enqueue_after takes."""
+    total, done, failed, delay_ms, on_failure, _ = waits[0].decode().split("|")
+    lines = [line.split("\x1f") for part in waits[1::2] for line in part.decode().split("\n")]
+    letters = "".join(part.decode().partition(",")[0] for part in waits[2::2])
     if on_failure.endswith("+"):
         job.flow, on_failure, total = flows.run_in(lines[0]), on_failure[:-1], str(int(total) - 1)
         lines, letters = lines[1:], letters[1:]
@@ -75,9 +75,10 @@ def attach(model: Model, call: Call) -> None:
 
 def deliver(model: Model, call: Call) -> None:
     for number, code in enumerate(call.reply):
-        id, nonce, _, _, how, _ = call.args[2 + 6 * number : 8 + 6 * number]
+        id, nonce, news = call.args[2 + 3 * number : 5 + 3 * number]
         job = _named(model, call.shard, id.decode(), nonce.decode())
-        model.happened[f"deliver: {how.decode() or 'goes on'}: {code}"] += 1
+        for one in news.decode().split(";")[:-1]:
+            model.happened[f"deliver: {one.split('|')[2] or 'goes on'}: {code}"] += 1
         if job is None or job.waits is None or job.gone:
             continue
         if code == 2 and job.due_ms == NEVER_MS:

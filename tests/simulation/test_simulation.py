@@ -54,6 +54,7 @@ FOUND = {
     52100158: "the judge forgot that a job which a group had given up has failed, though the group has left since",
     52100054: "the judge forgot that a job that is late may be cancelled as well as given up",
     52100101: "the judge forgot that an aborted job gives the place of its key free when it is lost with its consumer",
+    1795978985004: "the judge forgot that an abort which names a nonce is not about a later job with the id",
 }
 """Seeds that broke a promise once, or seemed to."""
 

@@ -99,16 +99,23 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
 
 
 def enqueue_after(model: Model, call: Call) -> None:
-    status, now_ms, _, *taken = call.reply
-    if status == 0 or taken:
-        model.happened[f"enqueue_after: {'id taken' if taken else 'settings out of date'}"] += 1
+    status, now_ms, looked, *taken = call.reply
+    if status == 0:
+        model.happened["enqueue_after: settings out of date"] += 1
         return
-    if call.args[3] == b"look":
-        model.happened["enqueue_after: id free"] += 1
-        return
-    id, rest = call.args[4:6]
-    job = _create(model, call, now_ms, id.decode(), str(NEVER_MS), rest, call.args[3] == b"replace")
-    links.enqueue_after(model, call, job)
+    at = 4
+    for number in range(1, looked + 1):
+        id, rest, own, count = call.args[at : at + 4]
+        waits = call.args[at + 4 : at + 4 + int(count)]
+        at += 4 + int(count)
+        if number in taken[::2]:
+            model.happened["enqueue_after: id taken"] += 1
+        elif call.args[3] == b"look":
+            model.happened["enqueue_after: id free"] += 1
+        else:
+            job = _create(model, call, now_ms, id.decode(), str(NEVER_MS), rest, call.args[3] == b"replace")
+            links.enqueue_after(model, call, job, waits)
+            model.happened[f"enqueue_after: {'in a flow' if own else 'in no flow'}"] += 1
 
 
 # -- the outbox

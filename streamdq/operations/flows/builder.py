@@ -13,7 +13,7 @@ import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from ...config import MAX_BATCH
 from ...errors import FlowExists, FlowWithdrawn, InvalidInput, StreamdqError
@@ -35,8 +35,8 @@ from ...store.redis_store import RedisStore
 from ...store.scripts.flows import Run
 from ...store.topics.topics import changing
 from ...times.durations import Duration, to_ms
-from ..jobs.after import put_in_flow, settings_for
-from ..jobs.enqueue import NO_BODY, put
+from ..jobs.after import InFlow, put_in_flow, put_own, settings_for
+from ..jobs.enqueue import NO_BODY
 from ..jobs.enqueue_many import as_new_job
 from ..jobs.get import REPAIRS
 
@@ -61,10 +61,11 @@ class Building:
         self._jobs: list[Parent] = []  # all of them
         self._stages: list[list[Any]] = []  # topic, jobs, the stages that they wait for, on_failure; and other parents
         self._stage_of: dict[Parent, int] = {}
-        self._unsent: list[tuple[str, Encoded]] = []
+        self._unsent: list[_Added] = []
+        self._shards: dict[int, int] = {}  # of those that were put in, by their numbers
         self._unsent_bytes = self._gates = 0
         self._is_in_block = False
-        self._own_nonce = ""  # of the flow's own job, from when it is put in
+        self._has_own = False  # whether the flow's own job is put in, or was
 
     def begin(self) -> Op[None]:
         """Raises:
@@ -99,7 +100,7 @@ class Building:
         assert waits is not None
         added = Parent(topic, job.id, job.key, job.nonce)
         self._note(added, waits)
-        self._unsent.append((topic, job))
+        self._unsent.append(_Added(len(self._jobs) - 1, topic, job))
         self._unsent_bytes += len(job.rest)
         if len(self._unsent) >= MAX_BATCH or self._unsent_bytes >= MAX_BYTES:
             yield from self._send()
@@ -111,7 +112,7 @@ class Building:
         job = encode(checked, bodies.most_json_bytes, bodies.seal(topic))
         waits = job.waits or Waits((), new.on_failure, 0 if new.delay is None else to_ms(new.delay))
         parents = () if is_root else waits.parents
-        return as_waiting(job, Waits(parents, waits.on_failure, waits.delay_ms, in_flow=True))
+        return as_waiting(job, waits._replace(parents=parents))
 
     def _note(self, added: Parent, waits: Waits) -> None:
         """The stage of a job that was added."""
@@ -135,22 +136,33 @@ class Building:
             if not self._unsent:
                 return
             gate = yield from self._add_gate()
-            left: list[tuple[str, Encoded]] = []
-            for topic, jobs in _together(self._unsent):
+            left: list[_Added] = []
+            for some in _together(self._unsent):
                 # What comes behind a job that was not put in may wait for it.
-                outdated = jobs if left else (yield from put_in_flow(self._store, topic, jobs, gate, self._durable))
-                left += [(topic, job) for job in outdated]
+                left += some if left else (yield from self._put(some, gate))
             self._unsent, self._unsent_bytes = left, 0
-        raise changing(self._unsent[0][0])
+        raise changing(self._unsent[0].topic)
+
+    def _put(self, some: Sequence[_Added], gate: Known) -> Op[list[_Added]]:
+        """Returns those that were not put in."""
+        shard = self._run.shard
+        new = []
+        for number, _, job in some:
+            own = follower(FLOWS, shard.shard, number, self._run.life, self.name)
+            parents = job.waits.parents if job.waits else ()
+            new.append(InFlow(job, own, frozenset(one for one in parents if one in self._stage_of)))
+        homes = yield from put_in_flow(self._store, some[0].topic, new, gate, self._durable)
+        self._shards |= {one.number: home for one, home in zip(some, homes, strict=True) if home is not None}
+        return [one for one, home in zip(some, homes, strict=True) if home is None]
 
     def _add_gate(self) -> Op[Known]:
         """A gate for all that was added."""
         lines: list[str] = []
-        with_keys = {topic for topic, job in self._unsent if job.key is not None}
+        with_keys = {topic for _, topic, job in self._unsent if job.key is not None}
         settings = {}
-        for topic in dict.fromkeys(topic for topic, _ in self._unsent):
+        for topic in dict.fromkeys(one.topic for one in self._unsent):
             settings[topic] = yield from settings_for(self._store, topic, has_keys=topic in with_keys)
-        for topic, job in self._unsent:
+        for _, topic, job in self._unsent:
             shard = shard_of(job.id, settings[topic].shards, job.key)
             lines.append(follower(topic, shard, 0, job.nonce, job.id))
         if not (yield from self._store.scripts.add_gate(self._run, self._gates, _WITHIN_MS, lines)):
@@ -178,9 +190,10 @@ class Building:
                 yield from self.withdraw()
 
     def _open(self) -> Op[None]:
-        reply = yield from put(self._store, FLOWS, [self._own()], "reject", self._durable)
-        if reply.existing:
-            raise FlowExists(self.name)
+        known = [Known(one.topic, self._shards[i], one.id, one.life, 0, "") for i, one in enumerate(self._jobs)]
+        own = self._own()
+        self._has_own = True
+        yield from put_own(self._store, self._run.shard, own, known, self._durable)
         if (yield from self._decide(self._run, "open")) != "o":
             raise FlowWithdrawn(self.name)
 
@@ -193,9 +206,8 @@ class Building:
         body = {"stages": self._stages}
         bodies = self._store.session.bodies
         job = encode(NewJob(body, id=self.name), bodies.most_json_bytes, bodies.seal(FLOWS))
-        self._own_nonce = nonce = f"{self._run.life}.{self._gates}"
-        waits = Waits(tuple(self._jobs), "run", self._keep_ms, in_flow=True)
-        return as_waiting(job, waits, nonce)
+        waits = Waits(tuple(self._jobs), "run", self._keep_ms, self._gates)
+        return as_waiting(job, waits, self._run.life)
 
     def withdraw(self) -> Op[str]:
         """Leaves nothing behind, unless the flow is open: then it returns "o". What can't be reached is left to the
@@ -204,7 +216,7 @@ class Building:
         self._is_in_block = False
         try:
             state = yield from self._decide(self._run, "withdraw")
-            if state != "o" and self._own_nonce:
+            if state != "o" and self._has_own:
                 yield from self._drop_own()
             return state
         except StreamdqError as error:
@@ -214,22 +226,31 @@ class Building:
     def _drop_own(self) -> Op[None]:
         store, shard = self._store, self._run.shard
         settings = yield from store.topics.get(FLOWS)
-        yield from store.scripts.abort_each(shard, settings, [(self.name, self._own_nonce)])
+        yield from store.scripts.abort_each(shard, settings, [(self.name, self._run.life)])
 
 
-def _together(added: Sequence[tuple[str, Encoded]]) -> Iterator[tuple[str, list[Encoded]]]:
-    """Those that can be put in at the same time: in one topic, and none waits for another one of them."""
-    topic, some, ids = "", list[Encoded](), set[str]()
-    for of, job in added:
+class _Added(NamedTuple):
+    """A job that was added: its number among those of the flow, and its topic."""
+
+    number: int
+    topic: str
+    job: Encoded
+
+
+def _together(added: Sequence[_Added]) -> Iterator[list[_Added]]:
+    """Those that can be put in at the same time: in one topic, with different ids, and none waits for another one."""
+    some, ids = list[_Added](), set[str]()
+    for one in added:
+        topic, job = one.topic, one.job
         assert job.waits is not None
-        if some and (of != topic or any(one.topic == topic and one.id in ids for one in job.waits.parents)):
-            yield topic, some
+        waits = any(parent.topic == topic and parent.id in ids for parent in job.waits.parents)
+        if some and (some[0].topic != topic or job.id in ids or waits):
+            yield some
             some, ids = [], set()
-        topic = of
-        some.append(job)
+        some.append(one)
         ids.add(job.id)
     if some:
-        yield topic, some
+        yield some
 
 
 class Flow:

@@ -14,34 +14,38 @@ from time import monotonic
 from typing import NamedTuple
 
 from ...config import MAX_BATCH, TopicSettings
-from ...errors import InvalidInput, JobExists, ParentUnknown, UnknownTopic
+from ...errors import FlowExists, InvalidInput, JobExists, ParentUnknown, UnknownTopic
 from ...job.after import Parent, Waits
 from ...job.flow import FLOWS
 from ...job.uniqueness import OnConflict
 from ...keys import ShardKeys, candidate_shards, shard_of
 from ...link.session import Op
+from ...store.batches import MAX_BYTES, parts
 from ...store.jobs import lookup
 from ...store.jobs.links import BY_RESULT, UNKNOWN, Attached, Known, dependencies, follower
 from ...store.jobs.records import Encoded, nonce_of
 from ...store.redis_store import RedisStore
 from ...store.replies import Enqueued
+from ...store.scripts.links import NewInFlow
 from ...store.topics.changes import expect_keys, expect_links
 from ...store.topics.topics import changing
 from .get import REPAIRS, shard_with
 from .large_bodies import put_away
 
 _KEPT_S = 60  # YOUNG_MS of lua/delivered.lua
-_AT_ONCE = 100  # jobs of a flow
 _HOWS = {"reject": "keep", "keep": "keep", "replace": "replace"}
 
 
 class PutAfter(NamedTuple):
-    """``taken``: the record of the job that has the id, perhaps the same one. ``due_ms``: None = it waits."""
+    """``taken``: the record of the job that has the id, perhaps the same one. ``due_ms``: None = it waits.
+    ``skips_bucket``: it is ready, if it is due.
+    """
 
     now_ms: int
     taken: bytes | None
     due_ms: int | None = None
     cancelled: bool = False
+    skips_bucket: bool = False
 
 
 def put_after(
@@ -85,78 +89,106 @@ def put_after(
     raise changing(topic)
 
 
+class InFlow(NamedTuple):
+    """A new job of a flow. ``own``: the flow's own job, which waits for it (links.follower). ``inside``: those that it
+    waits for in the same flow.
+    """
+
+    job: Encoded
+    own: str
+    inside: frozenset[Parent]
+
+
 def put_in_flow(
-    store: RedisStore, topic: str, jobs: Sequence[Encoded], gate: Known, durable: str | None
-) -> Op[list[Encoded]]:
+    store: RedisStore, topic: str, new: Sequence[InFlow], gate: Known, durable: str | None
+) -> Op[list[int | None]]:
     """Enqueues jobs of a flow, which wait for one of its gates, and perhaps for others; none of them for another one of
-    these. Returns those that were not put in, as the number of the topic's shards has changed.
+    these, and no two have the same id. Returns the numbers of their shards; None: it was not put in, as the number of
+    the topic's shards has changed.
 
     Raises:
         JobExists: an id is taken.
         ParentUnknown: nothing is known of one of the others.
     """
-    jobs = (yield from put_away(store.session, topic, jobs)) if store.session.bodies.offload else jobs
+    jobs = [one.job for one in new]
+    jobs = [*(yield from put_away(store.session, topic, jobs))] if store.session.bodies.offload else jobs
     settings = yield from settings_for(store, topic, has_keys=any(job.key is not None for job in jobs))
-    places = yield from _places(store, topic, settings, jobs)
-    known = yield from _attach_each_job(store, topic, places)
-    left: list[Encoded] = []
+    homes = yield from _homes(store, topic, settings, jobs)
+    known = yield from _attach_each_job(store, topic, new, homes)
+    said = [
+        NewInFlow(job.id, job.rest, one.own, dependencies(job.waits, known[i], gate))
+        for i, (job, one) in enumerate(zip(jobs, new, strict=True))
+        if job.waits
+    ]
+    found: list[int | None] = [*homes]
+    places: dict[int, list[int]] = {}
+    for i, number in enumerate(homes):
+        places.setdefault(number, []).append(i)
     for number, some in places.items():
-        spread = settings.named(by_key=any(job.key is not None for job in some))
+        spread = settings.named(by_key=any(jobs[i].key is not None for i in some))
         shard, scripts = store.session.keys.shard(topic, number), store.at(durable, settings)
-        for begin in range(0, len(some), _AT_ONCE):
-            part = some[begin : begin + _AT_ONCE]
-            said = [((job.id, job.rest), dependencies(job.waits, known[job.nonce], gate)) for job in part if job.waits]
-            left += _left(topic, part, (yield from scripts.enqueue_after_each(shard, spread, said)))
-    if left:
+        for part in parts(some, lambda i: _bytes_of(said[i]), MAX_BATCH, MAX_BYTES):
+            reply = yield from scripts.enqueue_after_many(shard, spread, [said[i] for i in part])
+            for i, record in reply.taken.items():
+                if nonce_of(record) != jobs[part[i]].nonce:
+                    raise JobExists(topic, jobs[part[i]].id)
+            for i in part[reply.looked :]:
+                found[i] = None
+    if None in found:
         yield from store.topics.shared(topic, store.topics.repair)
-    return left
+    return found
 
 
-def _places(
-    store: RedisStore, topic: str, settings: TopicSettings, jobs: Sequence[Encoded]
-) -> Op[dict[int, list[Encoded]]]:
+def _bytes_of(new: NewInFlow) -> int:
+    return len(new.rest) + sum(map(len, new.dependencies))
+
+
+def _homes(store: RedisStore, topic: str, settings: TopicSettings, jobs: Sequence[Encoded]) -> Op[list[int]]:
     """The numbers of their shards.
 
     Raises:
         JobExists: another job has been there since before the number of shards changed.
     """
-    places: dict[int, list[Encoded]] = {}
-    for job in jobs:
+    for job in jobs if settings.former else ():
         if (yield from _in_previous_shards(store, topic, settings, job)) is not None:
             raise JobExists(topic, job.id)
-        places.setdefault(shard_of(job.id, settings.shards, job.key), []).append(job)
-    return places
-
-
-def _left(topic: str, jobs: Sequence[Encoded], replies: Sequence[Enqueued]) -> list[Encoded]:
-    """Those that were not put in.
-
-    Raises:
-        JobExists
-    """
-    for job, reply in zip(jobs, replies, strict=True):
-        if reply.taken and nonce_of(reply.taken[0]) != job.nonce:
-            raise JobExists(topic, job.id)
-    return [job for job, reply in zip(jobs, replies, strict=True) if not reply.current]
+    return [shard_of(job.id, settings.shards, job.key) for job in jobs]
 
 
 def _attach_each_job(
-    store: RedisStore, topic: str, places: Mapping[int, Sequence[Encoded]]
-) -> Op[dict[str, list[Known]]]:
-    """What is known of those that each of the jobs waits for, by its nonce. Their first place is that of the gate."""
+    store: RedisStore, topic: str, new: Sequence[InFlow], homes: Sequence[int]
+) -> Op[list[list[Known]]]:
+    """What is known of those that each of the jobs waits for. Their first place is that of the gate."""
     lines: dict[int, tuple[Parent, str]] = {}
-    owners: list[str] = []
-    for number, jobs in places.items():
-        for job in jobs:
-            assert job.waits is not None
-            for i, parent in enumerate(job.waits.parents, 1):
-                lines[len(owners)] = parent, follower(topic, number, i, job.nonce, job.id)
-                owners.append(job.nonce)
+    owners: list[int] = []
+    for number, ((job, _, inside), home) in enumerate(zip(new, homes, strict=True)):
+        assert job.waits is not None
+        for i, parent in enumerate(job.waits.parents, 1):
+            lines[len(owners)] = parent, follower(topic, home, i, job.nonce, job.id, parent in inside)
+            owners.append(number)
     found = yield from attach_lines(store, lines, in_flow=True)
-    known: dict[str, list[Known]] = {job.nonce: [] for jobs in places.values() for job in jobs}
-    for i, nonce in enumerate(owners):
-        known[nonce].append(found[i])
+    known: list[list[Known]] = [[] for _ in new]
+    for i, number in enumerate(owners):
+        known[number].append(found[i])
     return known
+
+
+def put_own(store: RedisStore, shard: ShardKeys, job: Encoded, jobs: Sequence[Known], durable: str | None) -> Op[None]:
+    """Enqueues a flow's own job in this shard. ``jobs``: all of the flow, which know of it from the start.
+
+    Raises:
+        FlowExists
+    """
+    if store.session.bodies.offload:
+        (job,) = yield from put_away(store.session, shard.topic, [job])
+    assert job.waits is not None
+    settings = yield from settings_for(store, shard.topic, has_keys=False)
+    scripts, said = store.at(durable, settings), dependencies(job.waits, jobs)
+    reply = yield from scripts.enqueue_after(shard, settings.named(by_key=False), "keep", (job.id, job.rest), said)
+    if not reply.current:
+        raise changing(shard.topic)
+    if reply.taken and nonce_of(reply.taken[0]) != job.nonce:
+        raise FlowExists(job.id)
 
 
 def settings_for(store: RedisStore, topic: str, *, has_keys: bool) -> Op[TopicSettings]:
@@ -171,7 +203,9 @@ def _done(waits: Waits, known: Sequence[Known], reply: Enqueued) -> PutAfter:
     failed = sum(one.how not in ("", "done") for one in known)
     ended = sum(one.how == "done" for one in known) + (failed if waits.on_failure == "run" else 0)
     due_ms = reply.now_ms + waits.delay_ms if ended == len(known) else None
-    return PutAfter(reply.now_ms, reply.taken.get(0), due_ms, failed > 0 and waits.on_failure == "cancel")
+    return PutAfter(
+        reply.now_ms, reply.taken.get(0), due_ms, failed > 0 and waits.on_failure == "cancel", reply.skips_bucket > 0
+    )
 
 
 def _check(topic: str, id: str, waits: Waits, on_conflict: OnConflict) -> None:
@@ -212,13 +246,13 @@ def _attach_all(store: RedisStore, waits: Waits, shard: ShardKeys, job: Encoded)
     lines = {
         i: (parent, follower(shard.topic, shard.shard, i, job.nonce, job.id)) for i, parent in enumerate(waits.parents)
     }
-    found = yield from attach_lines(store, lines, waits.in_flow)
+    found = yield from attach_lines(store, lines, in_flow=False)
     return [found[i] for i in range(len(lines))]
 
 
 def attach_lines(store: RedisStore, lines: Mapping[int, tuple[Parent, str]], in_flow: bool) -> Op[dict[int, Known]]:
     """Tells each of the parents who waits for it. ``lines``: parents, each with who waits (``links.follower``).
-    ``in_flow``: as in Waits.
+    ``in_flow``: those of which nothing is known any more count as lost, as the flow has put them in.
 
     Raises:
         InvalidInput: a parent is a flow's own job, which never counts as done.

@@ -61,7 +61,7 @@ class EnqueueReply(NamedTuple):
         if record is None:
             new = given.job(topic, self.now_ms, self.decoder)
             if given.waits is not None:
-                return _waiting(new, self.due_ms.get(index))
+                new = _waiting(new, self.due_ms.get(index))
             if new.due_ms <= self.skips_bucket.get(index, -1):
                 new.state = JobState.READY
             return new
@@ -317,7 +317,7 @@ def _put_with_waits(
 
     waiting = [i for i, job in enumerate(jobs) if job.waits is not None]
     sent = yield from _put_plain(store, topic, jobs, on_conflict, durable)
-    now_ms, taken, due_ms = sent.now_ms, dict(sent.taken), dict[int, int]()
+    now_ms, taken, due_ms, skips_bucket = sent.now_ms, dict(sent.taken), dict[int, int](), dict(sent.skips_bucket)
     for i in waiting:
         done = yield from put_after(store, topic, jobs[i], on_conflict, durable)
         now_ms = done.now_ms or now_ms
@@ -325,9 +325,11 @@ def _put_with_waits(
             taken[i] = done.taken
         elif done.due_ms is not None or done.cancelled:
             due_ms[i] = done.due_ms or 0
+            if done.skips_bucket:
+                skips_bucket[i] = done.now_ms
     existing = _of_others(taken, jobs)
     recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
-    return EnqueueReply(now_ms, taken, existing, store.session.bodies, skips_bucket=sent.skips_bucket, due_ms=due_ms)
+    return EnqueueReply(now_ms, taken, existing, store.session.bodies, skips_bucket=skips_bucket, due_ms=due_ms)
 
 
 def _put_plain(

@@ -10,7 +10,7 @@ from ...keys import ShardKeys
 from ...link.session import Op, Session, returned, together
 from ...process.logs import log
 from ..aborts import AbortedAttempt, notify_workers
-from ..jobs.links import Ending, StoredParent
+from ..jobs.links import Ending, News, StoredParent
 from ..replies import OUTDATED, AbortReply
 from ..scripts import Scripts
 from ..scripts.flows import Run
@@ -35,12 +35,12 @@ def decide(session: Session, scripts: Scripts, topics: Topics, run: Run, how: st
 
 
 def _tell(session: Session, scripts: Scripts, topics: Topics, gates: Sequence[Ending]) -> Op[None]:
-    news: dict[ShardKeys, list[str | int]] = {}
+    news: dict[ShardKeys, list[News]] = {}
     for gate in gates:
         for one in gate.followers:
             if one.topic in topics.known or (yield from topics.read(one.topic)) is not None:  # else it was deleted
                 some = news.setdefault(session.keys.shard(one.topic, one.shard), [])
-                some += [one.id, one.nonce, one.place, gate.generation, gate.how, ""]
+                some.append(News(one.id, one.nonce, one.place, gate.generation, gate.how))
     for reply in (yield from together([scripts.deliver(place, some) for place, some in news.items()])):
         if isinstance(reply, ServerError):
             log.debug("jobs of a flow were not cancelled at once", error=str(reply))

@@ -14,7 +14,7 @@ SEPARATOR = "\x1f"
 GATED = "+"
 """Behind ``on_failure``: the first of those that the job waits for is a gate of its flow (lua/lib/flows.lua)."""
 OWN = "="
-"""Behind ``on_failure``: it is a flow's own job."""
+"""Behind ``on_failure``: it is a flow's own job; how many gates the flow has follows."""
 UNKNOWN = "unknown"
 """What ``attach`` says of a job of which there is nothing."""
 BY_RESULT = "="
@@ -86,12 +86,41 @@ def _follower(line: str) -> Follower:
     return Follower(line, topic, int(shard), int(index), nonce, id)
 
 
+class News(NamedTuple):
+    """For a job that waits: how one of the others has ended, or that it goes on. ``id``, ``nonce``: of the job that
+    waits. ``seen``: what was known of it, when it was asked.
+    """
+
+    id: str
+    nonce: str
+    place: int
+    generation: int
+    how: str
+    seen: int | None = None
+
+    @property
+    def text(self) -> str:
+        """In the form that deliver takes."""
+        return f"{self.place}|{self.generation}|{self.how}|{'' if self.seen is None else self.seen};"
+
+
 class Received(IntEnum):
     """What deliver answers to a piece of news."""
 
-    ENDED = 0  # the job that waited
+    ENDED = 0  # the job that waited; or this need not be said again
     WAITS = 1  # or has started before
     STARTS = 2
+
+
+_FOR_GOOD = 3
+_MAY_CHANGE = ("", "dead", "archived")
+
+
+def received(code: int, how: str) -> Received:
+    """``code``: of the job, as deliver returns it. ``how``: the piece of news."""
+    if code == _FOR_GOOD:
+        return Received.WAITS if how in _MAY_CHANGE else Received.ENDED
+    return Received(code)
 
 
 class Asked(NamedTuple):
@@ -163,12 +192,12 @@ def dependencies(waits: Waits, known: Sequence[Known], gate: Known | None = None
 def _mark(waits: Waits, gate: Known | None) -> str:
     if gate is not None:
         return GATED
-    return OWN if waits.in_flow else ""
+    return f"{OWN}{waits.gates}" if waits.gates else ""
 
 
-def follower(topic: str, shard: int, index: int, nonce: str, id: str) -> str:
-    """Who waits for a job, in the form that attach takes."""
-    return SEPARATOR.join((topic, str(shard), str(index), nonce, id))
+def follower(topic: str, shard: int, index: int, nonce: str, id: str, early: bool = False) -> str:
+    """Who waits for a job, in the form that attach takes. ``early``: it is there before the job can start."""
+    return (SEPARATOR if early else "") + SEPARATOR.join((topic, str(shard), str(index), nonce, id))
 
 
 OUTCOMES = {letter: how or None for how, letter in ENDINGS.items()}
@@ -188,7 +217,7 @@ def dependencies_in(head: bytes, blocked: bool, stored: Sequence[bytes | None]) 
     """``stored``: the values of ``fields_of``."""
     total, done, failed, delay_ms, on_failure, _ = head.decode().split("|")
     jobs = [Dependency(one.topic, one.id, one.outcome) for one in parents_in(stored)]
-    how: Any = on_failure.rstrip(GATED + OWN)
+    how: Any = on_failure.rstrip(GATED).partition(OWN)[0]
     has_gate = on_failure.endswith(GATED)
     is_open = has_gate and jobs[0].outcome == "done"
     return Dependencies(

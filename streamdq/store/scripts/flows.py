@@ -31,6 +31,17 @@ class Decided(NamedTuple):
     gates: list[Ending]
 
 
+class Swept(NamedTuple):
+    """Reply of sweep_flows. ``has_more``: call it again. ``next_ms``: otherwise, when; -1: not before a flow is begun or
+    has ended. ``late``: the flows whose deadline has passed.
+    """
+
+    now_ms: int
+    has_more: bool
+    next_ms: int
+    late: list[Run]
+
+
 class FlowScripts(ScriptCalls):
     def begin_flow(self, run: Run, topic: TopicSettings, within_ms: int, deadline_ms: int) -> Op[tuple[int, str]]:
         """1: done; 0: the caller's settings of the topic are out of date; -1: there is such a flow; -2: one is being
@@ -55,9 +66,8 @@ class FlowScripts(ScriptCalls):
         pairs = zip(rest[::2], rest[1::2], strict=True)
         return Decided(state.decode(), left, [ending_in(field.decode(), text.decode()) for field, text in pairs])
 
-    def sweep_flows(self, shard: ShardKeys, limit: int) -> Op[tuple[bool, list[Run]]]:
-        """Whether there is more to do, and the flows whose deadline has passed."""
+    def sweep_flows(self, shard: ShardKeys, limit: int) -> Op[Swept]:
         args = (self._now(), self._history, limit)
-        left, *late = yield from self._run("sweep_flows", keys_of("sweep_flows", shard), args)
+        now_ms, left, next_ms, *late = yield from self._run("sweep_flows", keys_of("sweep_flows", shard), args)
         pairs = zip(late[::2], late[1::2], strict=True)
-        return left == 1, [Run(shard, name.decode(), life.decode()) for name, life in pairs]
+        return Swept(now_ms, left == 1, next_ms, [Run(shard, name.decode(), life.decode()) for name, life in pairs])

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...config import TopicSettings
 from ...keys import ShardKeys
 from ...link.session import Op
 from ..assembly import keys_of
 from ..calling import KeysAndArgs, ScriptCalls, Spread, has_not_begun
-from ..jobs.links import Attached, Endings, LookedAfter, Received, attached_in, endings_in, looked_after_in
+from ..jobs.links import (
+    Attached,
+    Endings,
+    LookedAfter,
+    News,
+    Received,
+    attached_in,
+    endings_in,
+    looked_after_in,
+    received,
+)
 from ..replies import Enqueued, enqueued_in
 
 _AT_ONCE = 20  # calls of attach, which may notify 500 jobs each
+
+
+class NewInFlow(NamedTuple):
+    """A new job of a flow: its id, the rest of its record, and what it waits for. ``own``: the flow's own job, which
+    waits for it (links.follower).
+    """
+
+    id: str
+    rest: bytes
+    own: str
+    dependencies: Sequence[str]
 
 
 class LinkScripts(ScriptCalls):
@@ -59,26 +80,41 @@ class LinkScripts(ScriptCalls):
         """``how``: keep or replace the job that has the id; look: keep it, and put nothing in if there is none.
         ``job``: its id, and the rest of its record.
         """
-        args = (self._now(), spread, self._history, how, *job, *dependencies)
+        args = (self._now(), spread, self._history, how, *job, "", len(dependencies), *dependencies)
         return enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
 
-    def enqueue_after_each(
-        self, k: ShardKeys, spread: Spread, jobs: Sequence[tuple[Sequence[Any], Sequence[str]]]
-    ) -> Op[list[Enqueued]]:
-        """The same for several jobs with their dependencies, which are kept if they are there."""
-        keys = keys_of("enqueue_after", k)
-        calls = [(keys, (self._now(), spread, self._history, "keep", *job, *known)) for job, known in jobs]
-        return [enqueued_in(reply) for reply in (yield from self._run_each("enqueue_after", calls, repeatable=True))]
-
-    def deliver(self, k: ShardKeys, news: Sequence[Any]) -> Op[list[Received]]:
-        """``news``: id and nonce of who waits, the job's place, generation and how, and what was known of it or '',
-        for each.
+    def enqueue_after_many(self, k: ShardKeys, spread: Spread, jobs: Sequence[NewInFlow]) -> Op[Enqueued]:
+        """The same for jobs of a flow, which are kept if they are there. If the reply is not current, those from
+        ``looked`` on were not put in.
         """
-        codes: list[Received] = []
-        while len(codes) * 6 < len(news):  # a call may leave some to the next one
-            args = (self._now(), self._history, *news[len(codes) * 6 :])
-            codes += map(Received, (yield from self._run("deliver", keys_of("deliver", k), args)))
-        return codes
+        now_ms, taken, looked = 0, dict[int, bytes](), 0
+        while looked < len(jobs):
+            args = [self._now(), spread, self._history, "keep"]
+            for job in jobs[looked:]:
+                args += [job.id, job.rest, job.own, len(job.dependencies), *job.dependencies]
+            reply = enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
+            if not reply.current:
+                return Enqueued(False, now_ms, taken, looked, 0)
+            taken |= {looked + i: record for i, record in reply.taken.items()}
+            now_ms, looked = reply.now_ms, looked + reply.looked
+        return Enqueued(True, now_ms, taken, looked, 0)
+
+    def deliver(self, k: ShardKeys, news: Sequence[News]) -> Op[list[Received]]:
+        """What became of each piece of news."""
+        told: dict[tuple[str, str], list[int]] = {}
+        for i, one in enumerate(news):
+            told.setdefault((one.id, one.nonce), []).append(i)
+        found, left = [Received.ENDED] * len(news), [*told.items()]
+        while left:  # a call may leave some to the next one
+            args = [self._now(), self._history]
+            for (id, nonce), some in left:
+                args += (id, nonce, "".join([news[i].text for i in some]))
+            codes = yield from self._run("deliver", keys_of("deliver", k), args)
+            for (_, some), code in zip(left, codes, strict=False):
+                for i in some:
+                    found[i] = received(code, news[i].how)
+            left = left[len(codes) :]
+        return found
 
     def look_after(self, k: ShardKeys, limit: int) -> Op[LookedAfter]:
         keys = keys_of("look_after", k)
