@@ -101,7 +101,7 @@ def is_gone(pid: int) -> bool:
 
 
 async def test_it_can_do_what_a_def_handler_can(server: Server) -> None:
-    async with serving(server, handlers.add, ttr="5s", version=2) as (_, queue):
+    async with serving(server, handlers.add, version=2) as (_, queue):
         body = {"number": 41, "name": "x" * 5000}
         queue.enqueue("t", body, id="a", version=2)
         result = await result_of(queue, "a")
