@@ -51,6 +51,13 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     time.tzset()
 
 
+@pytest.fixture(autouse=True)
+def own_finders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules are not looked for in the folders in which earlier tests started workers."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+
+
 @pytest.fixture
 def redis_server(newest: Server) -> Server:
     """What a command does on each version, tests/redis tries through the library."""

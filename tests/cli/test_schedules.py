@@ -169,7 +169,6 @@ def test_a_worker_that_prunes(run: Run, queue: Queue, tmp_path: Path, monkeypatc
     for module in ("old_shop", "new_shop"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     assert run("worker", "old_shop:worker", "--burst", "--log-level", "error").code == 0
     assert run("worker", "new_shop:worker", "--burst", "--log-level", "error").code == 0
     assert [one.id for one in queue.schedules()] == ["gone", "here"]

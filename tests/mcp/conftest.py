@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client
 
 from streamdq import Queue
 from streamdq.config import HttpSettings
 from streamdq.http import create_app
-from streamdq.mcp.api import Api
-from streamdq.mcp.server import local_token, make_server
 from tests.servers import Server
 
+if TYPE_CHECKING:
+    from mcp import Client
+
 NAMESPACE = "mcp"
-Open = Callable[..., AbstractAsyncContextManager[Client]]
+Open = Callable[..., AbstractAsyncContextManager["Client"]]
 
 
 @pytest.fixture
@@ -34,6 +34,10 @@ def queue(redis_server: Server) -> Iterator[Queue]:
 @pytest.fixture
 def connect(redis_server: Server) -> Open:
     """Connects a client to a server in this process, with the options of the command."""
+    from mcp import Client  # which takes a second, in every process of the suite
+
+    from streamdq.mcp.api import Api
+    from streamdq.mcp.server import local_token, make_server
 
     @asynccontextmanager
     async def connected(topics: str | None = None, groups: str | None = None, **how: bool) -> AsyncIterator[Client]:

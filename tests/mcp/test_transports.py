@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import httpx2
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 
 from streamdq import Queue
 from streamdq.cli import app as cli
-from streamdq.config import HttpSettings
-from streamdq.http import create_app
 from streamdq.http.auth import Role, Tokens, new_token
-from streamdq.mcp.api import Api
-from streamdq.mcp.server import http_app, make_server
 from tests.extras import run_without
 from tests.mcp.conftest import NAMESPACE, called
 from tests.mcp.test_reads import BODY
 from tests.servers import Server
 
+if TYPE_CHECKING:
+    from tests.mcp.served import Served
+
+CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+Serve = Callable[..., "Served"]
+
+
+@pytest.fixture
+def serve() -> Serve:
+    from tests.mcp.served import Served  # with the SDK, which takes a second in every process of the suite
+
+    return Served
+
 
 async def test_over_stdio(redis_server: Server, queue: Queue) -> None:
+    from mcp import Client, StdioServerParameters
+
     queue.enqueue("order.close", BODY, id="order-1", delay="1h")
     words = ["-m", "streamdq", "--url", redis_server.url, "--namespace", NAMESPACE, "mcp", "--allow-changes"]
     command = StdioServerParameters(command=sys.executable, args=[*words, "--topics", "order.*"])
@@ -37,40 +45,14 @@ async def test_over_stdio(redis_server: Server, queue: Queue) -> None:
     assert queue.get("order.close", "order-1") is None
 
 
-class Served:
-    """A server over HTTP in this process."""
-
-    def __init__(self, url: str, tokens: Tokens, audit_log: Path | None = None) -> None:
-        hosts = None if tokens.required else ("localhost",)
-        api = create_app(
-            url, NAMESPACE, http=HttpSettings(), tokens=tokens, authentication="mine", allowed_hosts=hosts,
-            audit_log=audit_log,
-        )  # fmt: skip
-        self.app = http_app(api, make_server(Api(api, ""), allow_changes=True, show_bodies=False))
-
-    def http(self, token: str = "", **headers: str) -> httpx2.AsyncClient:
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        return httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(app=self.app), headers=headers, base_url="http://localhost"
-        )
-
-    @asynccontextmanager
-    async def client(self, token: str = "") -> AsyncIterator[Client]:
-        async with self.http(token) as http, Client(streamable_http_client(_URL, http_client=http)) as client:
-            yield client
-
-
-_URL = "http://localhost/mcp"
-CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-
-
-async def test_over_http_each_token_has_its_own_rights(redis_server: Server, queue: Queue, tmp_path: Path) -> None:
+async def test_over_http_each_token_has_its_own_rights(
+    serve: Serve, redis_server: Server, queue: Queue, tmp_path: Path
+) -> None:
     queue.enqueue("order.close", BODY, id="order-1", delay="1h")
     queue.enqueue("mail.send", BODY, delay="1h")
     viewer, first = new_token("eve", [Role.VIEWER])
     orders, second = new_token("orders", [Role.VIEWER, Role.PRODUCER], topics="order.*")
-    served = Served(redis_server.url, Tokens.parse(f"{first}\n{second}"), tmp_path / "audit")
+    served = serve(redis_server.url, Tokens.parse(f"{first}\n{second}"), tmp_path / "audit")
     async with served.app.router.lifespan_context(served.app):
         async with served.client(viewer) as client:
             assert (await called(client, "stats"))["delayed"] == 2
@@ -90,8 +72,8 @@ async def test_over_http_each_token_has_its_own_rights(redis_server: Server, que
     assert [(line["who"], line.get("status")) for line in cancelled] == [("eve", None), ("orders", 204)]
 
 
-async def test_the_server_has_none_of_the_api_beside_it(redis_server: Server) -> None:
-    served = Served(redis_server.url, Tokens())
+async def test_the_server_has_none_of_the_api_beside_it(serve: Serve, redis_server: Server) -> None:
+    served = serve(redis_server.url, Tokens())
     async with served.app.router.lifespan_context(served.app), served.http() as http:
         for path in ("/", "/v1/topics", "/openapi.json", "/static/page.css"):
             assert (await http.get(path)).status_code == 404
@@ -99,8 +81,8 @@ async def test_the_server_has_none_of_the_api_beside_it(redis_server: Server) ->
         assert (await http.get("/mcp")).status_code == 405
 
 
-async def test_pages_of_other_sites_can_not_use_a_server_without_tokens(redis_server: Server) -> None:
-    served = Served(redis_server.url, Tokens())
+async def test_pages_of_other_sites_can_not_use_a_server_without_tokens(serve: Serve, redis_server: Server) -> None:
+    served = serve(redis_server.url, Tokens())
     async with served.app.router.lifespan_context(served.app):
         for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
             async with served.http(**headers) as http:

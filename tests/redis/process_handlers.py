@@ -39,12 +39,12 @@ class Receipt:
 
 
 def add(order: Order, job: RunningJob) -> dict[str, Any]:
-    job.touch("40s")
+    job.touch("1h")
     job.progress(0.5, f"order {order.number}")
     job.queue.enqueue("follow-up", {"of": job.id}, id=f"after-{job.id}", delay="1h")
     return {
         "pid": os.getpid(), "number": order.number + 1, "attempt": job.attempt, "version": job.version,
-        "has_time": job.time_left_s() > 30, "body": job.body,
+        "has_time": job.time_left_s() > 1800, "body": job.body,
     }  # fmt: skip
 
 

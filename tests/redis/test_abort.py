@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 import pytest
 
@@ -117,17 +118,19 @@ async def test_a_handler_that_ignores_it_until_its_ttr(space: Space, seen: Seen)
     worker, release = space.worker(), threading.Event()
     loop = asyncio.get_running_loop()
 
-    @worker.handler("t", ttr="300ms")
+    @worker.handler("t", ttr="300ms", retry="1h")
     def handler(_body: str) -> None:
         loop.call_soon_threadsafe(seen.add, "began")
         release.wait(HANG_S)
 
     try:
         async with space.serving(worker):
-            space.queue.enqueue("t", "x", id="a")
-            await seen.count(1)
-            assert space.queue.abort("t", "a") == ABORTING
-            await eventually(lambda: is_cancelled(space), "it is cancelled")
+            for number in count(1):
+                space.queue.enqueue("t", "x", id=f"{number}")
+                await seen.count(number)
+                if space.queue.abort("t", f"{number}") == ABORTING:  # not if its TTR has passed by then
+                    break
+            await eventually(lambda: is_cancelled(space, f"{number}"), "it is cancelled")
             release.set()
     finally:
         release.set()

@@ -101,7 +101,7 @@ def is_gone(pid: int) -> bool:
 
 
 async def test_it_can_do_what_a_def_handler_can(server: Server) -> None:
-    async with serving(server, handlers.add, ttr="5s", version=2) as (_, queue):
+    async with serving(server, handlers.add, version=2) as (_, queue):
         body = {"number": 41, "name": "x" * 5000}
         queue.enqueue("t", body, id="a", version=2)
         result = await result_of(queue, "a")
@@ -165,6 +165,7 @@ async def test_the_worker_gets_the_json_of_what_a_handler_returns(server: Server
             await result_of(queue, "large result")
 
 
+@pytest.mark.thorough
 async def test_a_batch_returns_a_result_for_each_job(server: Server) -> None:
     async with serving(server, handlers.too_few, batch=10) as (_, queue):
         queue.enqueue("t", 1, id="a")
@@ -189,6 +190,7 @@ async def test_a_crash_takes_no_other_job_along_and_a_ttr_ends_the_process(serve
         assert await result_of(queue, "first") == pids[0]
 
 
+@pytest.mark.thorough
 async def test_a_child_of_a_handler_holds_no_process_up(server: Server, tmp_path: Path) -> None:
     """It has inherited the pipe to the worker, and keeps it open when the handler's process is killed."""
     fifo, of_child = fifo_in(tmp_path), fifo_in(tmp_path, "fifo.child")
@@ -200,6 +202,7 @@ async def test_a_child_of_a_handler_holds_no_process_up(server: Server, tmp_path
         await in_thread(of_child.write_text, "end")
 
 
+@pytest.mark.thorough
 async def test_a_process_that_has_not_answered_gets_no_other_call(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +241,7 @@ async def test_an_abort_is_seen_inside_and_ends_what_ignores_it(server: Server, 
             await eventually(partial(has_ended, queue, fifo.name), "it has ended")
 
 
+@pytest.mark.thorough
 async def test_only_so_many_are_claimed_as_there_are_processes(server: Server, tmp_path: Path, seen: Seen) -> None:
     worker = Worker(server.url, NAMESPACE, pool=ProcessPool(1, max_calls=1), settings=SETTINGS)
     worker.handler("t", process=True, result="1h")(handlers.wait)
@@ -302,6 +306,7 @@ async def test_a_process_that_is_killed_while_idle_costs_no_attempt(server: Serv
         assert await result_of(queue, "b") != pid
 
 
+@pytest.mark.thorough
 async def test_an_abort_does_not_wait_for_a_process_that_reads_nothing(
     server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -344,6 +349,7 @@ async def test_an_answer_does_not_wait_until_its_process_has_ended(
         answered.set()
 
 
+@pytest.mark.thorough
 def test_who_ends_the_worker_s_process_can_ask_for_a_process_that_another_thread_has_ended() -> None:
     child = Child(Setup(pickle.dumps([]), "nowhere", ("test", "default", frozenset()), None, 1000))
     before = set(multiprocessing.active_children())
@@ -368,6 +374,7 @@ async def test_the_event_loop_goes_on_while_processes_end(server: Server, monkey
     assert found == [True]
 
 
+@pytest.mark.thorough
 async def test_the_pool_survives_that_a_process_can_not_start(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """As there may be too many files, processes or threads for a while."""
     start, failing = Thread.start, [True]

@@ -137,9 +137,9 @@ async def test_the_primary_dies_and_the_work_goes_on(sentinels: Sentinels, seen:
             sentinels.primary.kill()
 
             await asyncio.wait_for(_put(producer, space), HANG_S)
-            await seen.count(150)
+            # A job may run twice: that it has ended can be lost with the primary, and a slow machine exceeds its TTR.
             await eventually(lambda: space.stats().done == 150, "all of it has ended")
-            assert sorted(seen.all) == list(range(150))
+            assert set(seen.all) == set(range(150))
         with sentinels.replica.client() as client:
             assert client.role()[0] == b"master"
     gc.collect()  # a connection that was left open would be warned of

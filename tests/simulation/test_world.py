@@ -16,12 +16,12 @@ from tests.simulation.model import Broken
 from tests.simulation.world import World
 
 
-def quiet() -> World:
+def quiet(horizon_s: float = 4.0) -> World:
     """A short history without troubles, but workers are told to end."""
-    world = World(1)
+    world = World(5)
     world.links = False
     world.plan = replace(
-        world.plan, workers=1, producers=1, takers=0, operators=0, horizon_s=8.0, night_s=0.0, crashes=False,
+        world.plan, workers=1, producers=1, takers=0, operators=0, horizon_s=horizon_s, night_s=0.0, crashes=False,
         network=False, server=False, archive=False, deploys=True,
     )  # fmt: skip
     return world
@@ -46,7 +46,7 @@ def test_a_worker_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 def test_a_worker_that_goes_on_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WorkerRun, "_signalled", lambda _: None)
     with pytest.raises(Broken, match="told to end"):
-        quiet().run()
+        quiet(8.0).run()  # in a shorter one none is told to
 
 
 async def _for_ever(*_: Any) -> None:

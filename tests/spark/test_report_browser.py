@@ -89,8 +89,8 @@ def test_it_shows_everything_within_the_window(opened: tuple[Page, list[str]]) -
 
 
 def test_a_quiet_week_is_three_screens(browser: Browser, tmp_path: Path) -> None:
-    simulate(LocalFolder(tmp_path / "dump"), 20_000, 35, 4, quiet=True)
-    last = date(2026, 2, 8)
+    simulate(LocalFolder(tmp_path / "dump"), 5_000, 14, 4, quiet=True)
+    last = date(2026, 1, 18)
     week = plan(str(tmp_path / "dump"), str(tmp_path / "tables"), last - timedelta(days=6), last)
     write_report(week.target, analyze(DuckDB(), week), tmp_path / "report.html")
     for width, height in SIZES.values():
