@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     )
     from .operations.flows.builder import AsyncFlow, Flow
     from .operations.jobs.abort import AbortResult
+    from .operations.results.earlier import JobResult
     from .queue import (
         AsyncClaim,
         AsyncQueue,
@@ -138,6 +139,7 @@ __all__ = [
     "JobExists",
     "JobExpired",
     "JobFailed",
+    "JobResult",
     "JobState",
     "MissingExtra",
     "NewJob",
@@ -257,6 +259,7 @@ _MODULES = {
     ),
     ".operations.flows.builder": ("AsyncFlow", "Flow"),
     ".operations.jobs.abort": ("AbortResult",),
+    ".operations.results.earlier": ("JobResult",),
     ".queue": (
         "AsyncClaim",
         "AsyncQueue",
