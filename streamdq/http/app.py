@@ -27,6 +27,7 @@ from .backend import Backend
 from .pages import actions, pages
 from .pages import failed as failed_pages
 from .pages import find as find_pages
+from .pages import flows as flow_pages
 from .pages import schedules as schedule_pages
 from .pages import topic_settings as settings_pages
 from .pages import workers as worker_pages
@@ -104,7 +105,7 @@ def create_app(
 
     pieces = (
         jobs, results, find, claims, schedules, flows, topics, health, pages, find_pages, schedule_pages, worker_pages,
-        failed_pages, settings_pages, actions,
+        failed_pages, settings_pages, flow_pages, actions,
     )  # fmt: skip
     parts = [piece.router for piece in pieces]
     routes = [route for part in parts for route in part.routes]
