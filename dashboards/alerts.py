@@ -247,6 +247,15 @@ def _links(scale: Scale) -> Iterator[Alert]:
         "A job of @topic ended {{ $value | humanizeDuration }} ago, and those that wait for it have not heard of it; a "
         "mover needs milliseconds.",
     )
+    yield Alert(
+        "StreamdqFlowsOverdue",
+        "page",
+        f"{signals.FLOWS_OVERDUE.expr(by=_NAMESPACE)} > {scale.seconds(60)}",
+        "1m",
+        "Flows of @namespace are stuck",
+        "A flow of @namespace has waited {{ $value | humanizeDuration }} for a mover, which looks every 10 seconds: "
+        "its jobs don't start, or are not cancelled at its deadline.",
+    )
 
 
 def _schedules(scale: Scale) -> Iterator[Alert]:

@@ -43,6 +43,7 @@ def overview() -> str:
             _failing(),
             _workers(),
             _schedules(),
+            _flows(),
             _callbacks(),
             _outbox(),
             _mover(),
@@ -151,6 +152,13 @@ def _workers() -> PanelRow:
             "more jobs: such handlers have all of their slots, or their event loop is blocked.",
         ),
         series_panel(Shown(signals.LOOP_BLOCKED), width=THIRD),
+    ]
+
+
+def _flows() -> PanelRow:
+    return "Flows", [
+        series_panel(Shown(signals.FLOWS, by=("state",))),
+        series_panel(Shown(signals.FLOWS_OVERDUE)),
     ]
 
 

@@ -335,6 +335,20 @@ ENDINGS_OLDEST = Signal(
     "For how long jobs that wait for others should have heard that one of these has ended.",
     "{{topic}}",
 )
+FLOWS = Signal(
+    "Flows",
+    "max @by (streamdq_flows{@namespace})",
+    "short",
+    "Flows whose jobs have not all ended, and flows that have ended and are not forgotten yet.",
+    "{{state}}",
+)
+FLOWS_OVERDUE = Signal(
+    "Flows overdue",
+    "max @by (streamdq_flows_overdue_seconds{@namespace})",
+    "s",
+    "For how long a mover should have looked at a flow: to start its jobs, or to cancel them.",
+    "overdue",
+)
 OLDEST_PENDING = Signal(
     "Oldest claim",
     "max @by (streamdq_oldest_pending_seconds{@group})",

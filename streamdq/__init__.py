@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from .operations.history.events import AsyncEvents, Events
     from .operations.history.job_history import JobEvent
     from .operations.jobs.abort import AbortResult
+    from .operations.results.earlier import JobResult
     from .queue import (
         AsyncClaim,
         AsyncQueue,
@@ -143,6 +144,7 @@ __all__ = [
     "JobExists",
     "JobExpired",
     "JobFailed",
+    "JobResult",
     "JobState",
     "MissingExtra",
     "NewJob",
@@ -264,6 +266,7 @@ _MODULES = {
     ".operations.history.events": ("AsyncEvents", "Events"),
     ".operations.history.job_history": ("JobEvent",),
     ".operations.jobs.abort": ("AbortResult",),
+    ".operations.results.earlier": ("JobResult",),
     ".queue": (
         "AsyncClaim",
         "AsyncQueue",

@@ -16,13 +16,16 @@ from uuid import uuid4
 
 from .config import MAX_BATCH, Settings, TopicSettings
 from .errors import InvalidInput
+from .job.flow import FLOWS
 from .job.job import Job
 from .keys import ShardKeys
 from .link.connection import forget_memory
 from .queue import AsyncQueue, Queue, carry_out_async, store_of
 from .store.counters import Counters, GroupCounter
+from .store.flows import decisions, reading
 from .store.jobs import ordered
 from .store.replies import RATED, Moved, ShardStats
+from .store.scripts.flows import Run
 from .times.clock import ManualClock
 from .times.durations import Duration, to_ms
 from .worker.worker import Worker, bound_to, config_of, run_of
@@ -191,6 +194,8 @@ async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
         if known[topic].scheduled:
             await _look_at_schedules(queue, topic, look)
     await _look_at_endings(queue, known, look)
+    if FLOWS in known:
+        await _look_at_flows(queue, look)
     # Last, so that no time passes before the clock jumps: a claim under way has the time at which it was begun.
     look.busy = look.busy or not begun or serving is None or not serving.consumer.waits
     return look
@@ -210,6 +215,28 @@ async def _look_at_endings(queue: AsyncQueue, known: Mapping[str, TopicSettings]
     for shard in (shard for topic in linked for shard in store.topics.all_shards(topic)):
         found = await carry_out_async(queue, store.scripts.endings(shard, 1))
         look.busy = look.busy or bool(found.endings) or 0 <= found.look_ms <= found.now_ms
+
+
+async def _look_at_flows(queue: AsyncQueue, look: _Look) -> None:
+    """Does what the worker's mover does every ten seconds of real time, when it is due by the clock: cancels flows at
+    their deadlines, and withdraws those that were not completed.
+    """
+    store = store_of(queue)
+    session, scripts = store.session, store.scripts
+    for shard in store.topics.all_shards(FLOWS):
+        (heads,) = await carry_out_async(queue, ordered.by_rank(session, [(shard.flow_times, 0)], 1))
+        for at_ms, name in heads:
+            run = Run(shard, name.decode(), "")
+            if at_ms > int(session.clock.argument()):
+                # One that is being built is looked at every ten seconds: the clock does not stop for that.
+                if await carry_out_async(queue, reading.state(session, run)) != "b":
+                    look.due_ms = min(look.due_ms or at_ms, at_ms)
+                continue
+            look.busy = True
+            _, late = await carry_out_async(queue, scripts.sweep_flows(shard, MAX_BATCH))
+            for overdue in late:
+                run = Run(shard, overdue, "")
+                await carry_out_async(queue, decisions.cancel(session, scripts, store.topics, run))
 
 
 async def _look_at_schedules(queue: AsyncQueue, topic: str, look: _Look) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from ..config import TopicSettings
 from ..errors import ServerUnavailable
+from ..job.flow import FLOWS
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..metrics import declared
@@ -183,7 +184,8 @@ def _asked(shard: ShardKeys, topic: TopicSettings, stats: ShardStats) -> shard_g
     first_ms = stats.first_due_ms
     ends_ms = [end_ms for ms in _WINDOWS.values() if 0 <= first_ms <= (end_ms := stats.now_ms + ms)]
     busy = [group for group in topic.group_names if any(stats.counts.of_group(one, group) > 0 for one in _OPEN)]
-    return shard_gauges.GaugesOf(shard, topic.group_names, busy, ends_ms, topic.scheduled and shard.shard == 0)
+    scheduled, flows = topic.scheduled and shard.shard == 0, shard.topic == FLOWS
+    return shard_gauges.GaugesOf(shard, topic.group_names, busy, ends_ms, scheduled, flows)
 
 
 def _put_gauges(readings: Readings, shard: ShardKeys, stats: ShardStats, gauges: shard_gauges.ShardGauges) -> None:
@@ -192,9 +194,20 @@ def _put_gauges(readings: Readings, shard: ShardKeys, stats: ShardStats, gauges:
         readings.put(declared.DUE_WITHIN, due, shard.topic, window)
     if gauges.schedules is not None:
         _put_schedules(readings, shard.topic, stats, gauges.schedules)
+    if shard.topic == FLOWS:
+        _put_flows(readings, stats, gauges.flow_look_ms)
     for group, one in gauges.groups.items():
         readings.put(declared.CONSUMERS, one.consumers, shard.topic, group)
         readings.put(declared.OLDEST_PENDING, one.oldest_ms / 1000, shard.topic, group)
+
+
+def _put_flows(readings: Readings, stats: ShardStats, look_ms: int | None) -> None:
+    """A flow's own job waits for all of its jobs, and is then due when the flow is forgotten."""
+    is_open = stats.counts.of_shard(ShardCounter.WAITING_FOR_JOBS)
+    for state, count in (("open", is_open), ("ended", max(0, stats.waiting - is_open))):
+        readings.put(declared.FLOWS, count, state)
+    overdue_ms = 0 if look_ms is None else max(0, stats.now_ms - look_ms)
+    readings.put(declared.FLOWS_OVERDUE, overdue_ms / 1000)
 
 
 def _put_schedules(readings: Readings, topic: str, stats: ShardStats, counts: shard_gauges.ScheduleCounts) -> None:

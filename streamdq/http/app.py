@@ -20,13 +20,14 @@ from ..errors import InvalidInput
 from ..queue import AsyncQueue
 from ..version import __version__
 from . import problems
-from .api import claims, events, find, health, jobs, results, schedules, topics
+from .api import claims, events, find, flows, health, jobs, results, schedules, topics
 from .audit_log import AuditLog
 from .auth import Tokens
 from .backend import Backend
 from .pages import actions, pages
 from .pages import failed as failed_pages
 from .pages import find as find_pages
+from .pages import flows as flow_pages
 from .pages import schedules as schedule_pages
 from .pages import topic_settings as settings_pages
 from .pages import workers as worker_pages
@@ -47,6 +48,7 @@ _TAGS = {
     "Find": "Search the jobs of a topic, and act on what was found.",
     "Claims": "Take jobs to run them, and tell how that ended.",
     "Schedules": "Jobs that come again and again.",
+    "Flows": "Jobs that start together, or not at all: how they stand, and cancel them.",
     "Topics": "The settings of topics; pause, resume and delete them.",
     "Figures": "How many jobs wait, run and fail, how many workers they need, and the audit.",
     "Dead letters": "Jobs that were given up: look at them, send them back, delete them.",
@@ -102,8 +104,8 @@ def create_app(
             yield
 
     pieces = (
-        jobs, results, events, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, worker_pages,
-        failed_pages, settings_pages, actions,
+        jobs, results, events, find, claims, schedules, flows, topics, health, pages, find_pages, schedule_pages,
+        worker_pages, failed_pages, settings_pages, flow_pages, actions,
     )  # fmt: skip
     parts = [piece.router for piece in pieces]
     routes = [route for part in parts for route in part.routes]

@@ -18,6 +18,8 @@ from .auth import Identity
 from .refusals import peer_of
 
 _audit = Log("streamdq.audit")
+_NAMED = {"topic": "topic", "id": "id", "flow": "name"}
+"""The fields that say what a request is about, and the parts of its path that have them."""
 
 
 def about(request: Request, **what: str) -> None:
@@ -27,7 +29,8 @@ def about(request: Request, **what: str) -> None:
 
 def fields_of(request: Request, who: Identity, **how: Any) -> dict[str, Any]:
     """``action``: the operation's name. ``how``: its ``status``, or with what it ``failed``."""
-    named: dict[str, Any] = {name: request.path_params[name] for name in ("topic", "id") if name in request.path_params}
+    path = request.path_params
+    named: dict[str, Any] = {field: path[name] for field, name in _NAMED.items() if name in path}
     named |= getattr(request.state, "about", {})
     return {
         "who": who.name, "roles": ",".join(sorted(who.roles)), "peer": peer_of(request),

@@ -81,6 +81,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "unknown-group": (404, "No such consumer group"),
     "no-job": (404, "No such job"),
     "no-schedule": (404, "No such schedule"),
+    "no-flow": (404, "No such flow"),
     "no-result": (404, "Neither the job nor a result of it"),
     "method-not-allowed": (405, "The path does not have this method"),
     "timeout": (408, "The request took too long to arrive"),

@@ -9,6 +9,7 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from ..http.api.models.dead_letters import DeadOut
+from ..http.api.models.flows import FlowOut
 from ..http.api.models.jobs import JobHistoryOut, JobOut
 from ..http.api.models.schedules import SchedulesOut
 from .answers import MOST, JobsPage, StatsPage, jobs_page, place_in, stats_page, with_bodies
@@ -83,6 +84,14 @@ class Reads:
         found = JobHistoryOut.model_validate(await self._get(context, "topics", topic, "jobs", id, "history"))
         complete = found.complete and len(found.events) <= _EVENTS
         return JobHistoryOut(events=found.events[-_EVENTS:], complete=complete)
+
+    async def get_flow(
+        self,
+        context: Ctx,
+        name: Annotated[str, Field(description="The flow's name.", min_length=1, max_length=255)],
+    ) -> FlowOut:
+        """A flow, jobs that start together: its state, and of each stage how many jobs are in which state."""
+        return FlowOut.model_validate(await self._get(context, "flows", name))
 
     async def list_dead(
         self, context: Ctx, topic: Topic, group: Group = "default", limit: Limit = 20, after: After = ""

@@ -253,6 +253,18 @@ ENDINGS_UNDELIVERED = ReadMetric(
 ENDINGS_OLDEST = ReadMetric(
     "streamdq_endings_oldest_undelivered_seconds", "For how long the oldest of these has been undelivered.", _TOPIC
 )
+FLOWS = ReadMetric(
+    "streamdq_flows",
+    "Flows that are complete: open, as long as some of their jobs have not ended; then ended, until they are "
+    "forgotten.",
+    ("namespace", "state"),
+    float.__add__,
+)
+FLOWS_OVERDUE = ReadMetric(
+    "streamdq_flows_overdue_seconds",
+    "How long a mover should have looked at a flow: to start its jobs, to remove those of one that was not completed, "
+    "or to cancel what has not ended at its deadline.",
+)
 OLDEST_PENDING = ReadMetric(
     "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP
 )
@@ -338,7 +350,7 @@ HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT,
 OWN_GAUGES = (LAST_SUCCESS, HUNG, STALLED, UNSENT)
 GAUGES = (
     UP, JOBS, OLDEST_OVERDUE, LAG, WAITING_FOR_KEY, WAITING_FOR_JOBS, BLOCKED, ENDINGS_UNDELIVERED, ENDINGS_OLDEST,
-    OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD,
+    FLOWS, FLOWS_OVERDUE, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD,
     LAST_MOVE, CLOCK_SKEW, IMBALANCE, SCHEDULES, SCHEDULES_OVERDUE, UNDUMPED, BUILD_INFO,
 )  # fmt: skip
 FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST, OCCURRENCES)

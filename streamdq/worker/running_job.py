@@ -15,6 +15,7 @@ from ..times.durations import Duration
 
 if TYPE_CHECKING:
     from ..queue import AsyncQueue, Queue
+    from .job_results import JobResults
     from .queues import HandlerQueues
 
 
@@ -92,6 +93,19 @@ class RunningJob(Job):
         """
         return self._running("async_queue")[1].queues.awaited()
 
+    def results(self, *, group: str | None = None) -> JobResults:
+        """The jobs that this one waited for (``after``), in their order, each with its outcome and its result:
+        ``for part in job.results():``, in an ``async def`` handler ``async for``. They are read while you iterate, a
+        hundred at a time. ``group``: whose results, if several groups of a topic keep theirs.
+
+        Raises, also while you iterate:
+            StaleClaim: as ``touch``.
+        """
+        from .job_results import JobResults
+
+        self._running("results")
+        return JobResults(self, group)
+
     def _running(self, what: str) -> tuple[ClaimedJob, Services]:
         held, services = self._held, self._services
         if held is None or services is None or held.ended:
@@ -106,6 +120,15 @@ class Services:
     touch: Callable[[ClaimedJob, Duration | None], None]
     report: Callable[[ClaimedJob, str], None]
     queues: HandlerQueues
+
+
+def claim_of(job: RunningJob) -> ClaimedJob:
+    """The claim behind a job that is running here.
+
+    Raises:
+        StaleClaim: its attempt has ended.
+    """
+    return job._running("results")[0]
 
 
 def begin_attempt(held: ClaimedJob, services: Services) -> None:

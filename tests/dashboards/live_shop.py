@@ -109,6 +109,8 @@ def main() -> None:
         queue.enqueue_many(HELD, (NewJob(body={"number": n}) for n in range(20)))
         queue.enqueue_many(AHEAD, (NewJob(body={"number": n}, delay="50s") for n in range(_STAMPEDE)))
         queue.schedule(GOOD, {"number": -1}, id="often", every="1s")
+        with queue.flow("report") as flow:
+            flow.enqueue(GOOD, {"number": 0}, after=flow.enqueue(AHEAD, {"number": 0}, delay="1h"))
         for number in count():
             _customer(queue, number, chance, hook)
             if number % 5 == 0:

@@ -73,7 +73,7 @@ def answers(operation: dict[str, Any]) -> dict[str, str | None]:
     }
 
 
-THINGS = {"JobOut", "ScheduleOut", "TopicOut"}
+THINGS = {"JobOut", "ScheduleOut", "TopicOut", "FlowOut"}
 COUNTS = {"BulkOut", "CountOut", "ActedOut", "BackfillOut", "AbortOut"}
 
 

@@ -17,7 +17,7 @@ from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.errors import InvalidInput
 from streamdq.http import Tokens
-from streamdq.http.api import claims, events, find, health, jobs, results, schedules, topics
+from streamdq.http.api import claims, events, find, flows, health, jobs, results, schedules, topics
 from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Identity, Role, new_token
 from streamdq.http.pages import actions, pages
@@ -34,22 +34,12 @@ TOKEN, LINE = new_token("clerk", list(Role), topics="mine,order.*", groups="defa
 TOPICS_ALONE, TOPICS_LINE = new_token("topics", list(Role), topics="mine,order.*")
 BOSS, BOSS_LINE = new_token("boss", [Role.ADMIN])
 TOKENS = Tokens.parse(f"{LINE}\n{TOPICS_LINE}\n{BOSS_LINE}")
+PARTS = (
+    jobs, results, events, find, claims, schedules, flows, topics, health, pages, find_pages, schedule_pages, actions,
+)  # fmt: skip
 ROUTES = [
     route
-    for part in (
-        jobs,
-        results,
-        events,
-        find,
-        claims,
-        schedules,
-        topics,
-        health,
-        pages,
-        find_pages,
-        schedule_pages,
-        actions,
-    )
+    for part in PARTS
     for route in part.router.routes
     if isinstance(route, APIRoute) and needs_of(route).roles is not None
 ]
@@ -184,7 +174,7 @@ async def call(api: Api, route: APIRoute, topic: str, token: str, query: dict[st
         headers["Authorization"] = f"Bearer {token}"
     elif not api.client.cookies:
         await api.client.post("/login", data={"token": token}, headers={"Origin": "http://localhost"})
-    path = route.path_format.format(topic=topic, id="a")
+    path = route.path_format.format(topic=topic, id="a", name="a")
     headers["Origin"] = "http://localhost"
     if route.name == "follow_topic":
         query = {"timeout": "0", **(query or {})}
@@ -219,7 +209,7 @@ async def test_without_a_topic_a_token_for_all_is_needed(open_api: Open) -> None
 FOR_ALL_GROUPS = {
     "find_jobs", "cancel_shown", "reschedule_shown", "kick_shown", "purge_shown", "search_page", "found_cancel",
     "found_reschedule", "found_kick", "found_purge", "get_metrics", "configure_topic", "delete_topic", "pause_topic",
-    "resume_topic", "pause", "resume", "abort_job", "abort",
+    "resume_topic", "pause", "resume", "abort_job", "abort", "get_flow", "cancel_flow",
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from streamdq import Queue
 from tests.mcp.conftest import Open, called
 
-READS = {"stats", "find_jobs", "get_job", "job_history", "list_dead", "list_schedules"}
+READS = {"stats", "find_jobs", "get_flow", "get_job", "job_history", "list_dead", "list_schedules"}
 BODY = {"order_id": 42}
 
 
@@ -61,6 +61,17 @@ async def test_a_job_tells_what_it_waits_for(connect: Open, queue: Queue) -> Non
         job = await called(client, "get_job", topic="order.mail", id="second")
     assert job["state"] == "waiting"
     assert job["waits_for"]["jobs"] == [{"topic": "order.close", "id": "first", "outcome": None}]
+
+
+async def test_a_flow_tells_its_stages(connect: Open, queue: Queue) -> None:
+    with queue.flow("report-7") as flow:
+        flow.enqueue("mail.send", BODY, after=flow.enqueue("order.close", BODY, delay="1h"))
+    async with connect() as client:
+        found = await called(client, "get_flow", name="report-7")
+        none = await called(client, "get_flow", name="report-8")
+    assert (found["state"], found["jobs"]) == ("running", 2)
+    assert [(one["topic"], one["after"]) for one in found["stages"]] == [("order.close", []), ("mail.send", [0])]
+    assert "No such flow" in none
 
 
 async def test_why_a_job_is_dead(connect: Open, queue: Queue) -> None:

@@ -53,6 +53,26 @@ def values_of(collector: RedisCollector, namespace: str = NAMESPACE) -> dict[tup
     return found
 
 
+def test_flows_are_counted_by_state(redis_server: Server) -> None:
+    clock = ManualClock()
+    with Queue(redis_server.url, NAMESPACE, clock=clock) as queue:
+        assert ("flows", "open") not in read(redis_server.url)
+        for name in ("a", "b"):
+            with queue.flow(name) as flow:
+                flow.enqueue("t", 1)
+        found = read(redis_server.url)
+        assert (found["flows", "open"], found["flows", "ended"], found[("flows_overdue_seconds",)]) == (2, 0, 0)
+        queue.cancel_flow("a")
+        found = read(redis_server.url)
+    assert (found["flows", "open"], found["flows", "ended"]) == (2, 0)  # the mover tells the flow of its jobs' ends
+
+
+def test_a_flow_that_no_mover_looks_at_is_overdue(redis_server: Server) -> None:
+    with Queue(redis_server.url, NAMESPACE, clock=ManualClock(1_000_000)) as queue:
+        queue.flow("a").__enter__()
+    assert read(redis_server.url)[("flows_overdue_seconds",)] > 86_400
+
+
 def read(url: str, namespace: str = NAMESPACE) -> dict[tuple[str, ...], float]:
     """What a process that has just begun reads."""
     collector = RedisCollector(url, namespace, TopicLabels(Settings().metrics_topics))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Bury, Job, Retry, Worker, testing
+from streamdq import Bury, FlowState, Job, NewJob, Retry, RunningJob, Worker, testing
 from streamdq.errors import InvalidInput
 from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
 from streamdq.link.command import Command
@@ -291,3 +291,72 @@ def test_an_applications_own_worker_serves_in_memory_as_long_as_it_is_bound() ->
         assert queue.dead("order.close") == []
     server.close()
     assert (APPLICATION.url, APPLICATION._clock) == ("redis://127.0.0.1:1", clock)
+
+
+async def test_a_flow_is_stepped_through_with_its_delays_and_results(place: Memory) -> None:
+    worker, ran = place.worker(), list[tuple[str, int, Any]]()
+
+    def note(what: str, found: Any = None) -> None:
+        ran.append((what, (place.clock.now_ms - START_MS) // 60_000, found))
+
+    @worker.handler("part", result="1d")
+    async def part(n: int) -> int:
+        return n * n
+
+    @worker.handler("join")
+    async def join(_: str, job: RunningJob) -> None:
+        note("join", [one.result async for one in job.results()])
+
+    @worker.handler("mail")
+    async def mail(_: str) -> None:
+        note("mail")
+
+    with place.queue() as queue:
+        with queue.flow("report-7") as flow:
+            parts = flow.enqueue_many("part", (NewJob(n, delay="10m") for n in range(5)))
+            flow.enqueue("mail", "x", after=flow.enqueue("join", "x", after=parts), delay="30m")
+        await drain(worker, place.clock)
+        status = queue.flow_status("report-7")
+    assert ran == [("join", 10, [0, 1, 4, 9, 16]), ("mail", 40, None)]
+    assert status is not None
+    assert status.state is FlowState.DONE
+
+
+async def test_a_flow_is_cancelled_at_its_deadline(place: Memory) -> None:
+    worker, ran = place.worker(), list[str]()
+
+    @worker.handler("part")
+    async def part(what: str) -> None:
+        ran.append(what)
+
+    with place.queue() as queue:
+        with queue.flow("late", deadline="2h") as flow:
+            flow.enqueue("part", "never", after=flow.enqueue("part", "first", delay="1h"), delay="3h")
+        await drain(worker, place.clock, "119m")
+        before = queue.flow_status("late")
+        await drain(worker, place.clock, "2m")
+        assert [*queue.find("part")] == []
+        await drain(worker, place.clock)
+        after = queue.flow_status("late")
+    assert ran == ["first"]
+    assert [status and status.state for status in (before, after)] == [FlowState.RUNNING, FlowState.CANCELLED]
+
+
+async def test_a_flow_whose_builder_was_killed_is_withdrawn(place: Memory) -> None:
+    worker, ran = place.worker(), list[str]()
+
+    @worker.handler("part")
+    async def part(what: str) -> None:
+        ran.append(what)
+
+    with place.queue() as queue:
+        queue.configure("part", create=True)
+        flow = queue.flow("killed")
+        flow.__enter__()
+        for _ in range(500):  # so many are sent at once
+            flow.enqueue("part", "x")
+        assert len([*queue.find("part")]) == 500
+        await drain(worker, place.clock, "2h")
+        await drain(worker, place.clock, 0)
+        assert [*queue.find("part")] == []
+    assert ran == []

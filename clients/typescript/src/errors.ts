@@ -58,13 +58,15 @@ export class InvalidInput extends ProblemError {}
 export class Unauthenticated extends ProblemError {}
 /** The token does not allow this. */
 export class Forbidden extends ProblemError {}
-/** There is no such topic, group, job, schedule or path. */
+/** There is no such topic, group, job, schedule, flow or path. */
 export class NotFound extends ProblemError {}
 export class UnknownTopic extends NotFound {}
 export class UnknownGroup extends NotFound {}
 /** The job has ended, or never was. */
 export class NoSuchJob extends NotFound {}
 export class NoSuchSchedule extends NotFound {}
+/** The flow was forgotten since it ended, or never was. */
+export class NoSuchFlow extends NotFound {}
 /** There is neither the job nor a result of it. */
 export class NoSuchResult extends NotFound {}
 /** Another job has the id. */
@@ -102,6 +104,7 @@ export const CLASSES = {
   "unknown-group": UnknownGroup,
   "no-job": NoSuchJob,
   "no-schedule": NoSuchSchedule,
+  "no-flow": NoSuchFlow,
   "no-result": NoSuchResult,
   "job-exists": JobExists,
   "parent-unknown": ParentUnknown,

@@ -1,7 +1,7 @@
 /** The queue behind a `streamdq serve`. Options and answers have the names that they have in the API. */
 
 import type { Client } from "openapi-fetch";
-import { NoSuchJob } from "./errors.js";
+import { NoSuchFlow, NoSuchJob } from "./errors.js";
 import { isLost, serverSentEvents } from "./events.js";
 import { type CallOptions, type Options, Requests, type SendOptions } from "./requests.js";
 import type { components, operations, paths } from "./schema.js";
@@ -29,6 +29,7 @@ export type JobEvent = Omit<JobHistory["events"][number], "event"> & {
 export type JobResult = Schemas["ResultOut"];
 export type Stats = Schemas["StatsOut"];
 export type TopicSettings = Schemas["TopicOut"];
+export type Flow = Schemas["FlowOut"];
 export type BulkResult = Schemas["BulkOut"];
 
 type At = { /** Due at this time: a Date, Unix milliseconds, or ISO 8601 with its zone. */ at?: Date | number | string };
@@ -207,6 +208,29 @@ export class Queue<T extends Topics = Topics> {
     const params = { path: { topic, id }, query };
     const ask = (signal: AbortSignal) => this.http.POST("/v1/topics/{topic}/jobs/{id}/abort", { params, signal });
     return (await this.send(ask, { repeatable: true, signal })).result;
+  }
+
+  /** How a flow stands, stage by stage; null if it was forgotten since it ended, or never was. */
+  async flow(name: string, options: CallOptions = {}): Promise<Flow | null> {
+    const params = { path: { name } };
+    const ask = (signal: AbortSignal) => this.http.GET("/v1/flows/{name}", { params, signal });
+    try {
+      return await this.send(ask, { repeatable: true, ...options });
+    } catch (error) {
+      if (error instanceof NoSuchFlow) return null;
+      throw error;
+    }
+  }
+
+  /**
+   * Cancels a flow: its jobs that wait are cancelled, attempts that run are aborted, and none of its jobs starts any more.
+   *
+   * @throws NoSuchFlow if there is none.
+   */
+  async cancelFlow(name: string, options: CallOptions = {}): Promise<Flow> {
+    const params = { path: { name } };
+    const ask = (signal: AbortSignal) => this.http.POST("/v1/flows/{name}/cancel", { params, signal });
+    return await this.send(ask, { repeatable: true, ...options });
   }
 
   /**

@@ -540,6 +540,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/flows/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get how a flow stands, stage by stage
+         * @description A flow may have jobs in any topic, so it takes a token for all topics and groups. The state of each job that has not ended is read: of a flow with 10,000 jobs that takes about 20 calls to Redis.
+         */
+        get: operations["get_flow"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/flows/{name}/cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Cancel a flow
+         * @description Its jobs that wait are cancelled, and attempts that run are aborted. Dead letters stay. From the answer on, no job of it starts. Safe to repeat, also if the answer was lost. A flow that is being built is withdrawn.
+         */
+        post: operations["cancel_flow"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/topics": {
         parameters: {
             query?: never;
@@ -1371,6 +1411,84 @@ export interface components {
              */
             result?: unknown;
         };
+        /**
+         * FlowOut
+         * @description How a flow stands.
+         * @example {
+         *       "jobs": 101,
+         *       "name": "report-7",
+         *       "stages": [
+         *         {
+         *           "after": [],
+         *           "counts": {
+         *             "done": 92,
+         *             "running": 8
+         *           },
+         *           "jobs": 100,
+         *           "on_failure": "block",
+         *           "topic": "part.make"
+         *         },
+         *         {
+         *           "after": [
+         *             0
+         *           ],
+         *           "counts": {
+         *             "waiting": 1
+         *           },
+         *           "jobs": 1,
+         *           "on_failure": "block",
+         *           "topic": "report.join"
+         *         }
+         *       ],
+         *       "state": "running"
+         *     }
+         */
+        FlowOut: {
+            /** Name */
+            name: string;
+            /** @description `blocked`: what has not ended waits for jobs that have failed. `failed`: all has ended, and some of it has failed. */
+            state: components["schemas"]["FlowState"];
+            /** Jobs */
+            jobs: number;
+            /**
+             * Stages
+             * @description In the order in which they were added; none while it is built.
+             */
+            stages: components["schemas"]["FlowStageOut"][];
+        };
+        /**
+         * FlowStageOut
+         * @description Jobs of one topic that wait for the same stages.
+         */
+        FlowStageOut: {
+            /** Topic */
+            topic: string;
+            /** Jobs */
+            jobs: number;
+            /**
+             * After
+             * @description The stages that it waits for: their numbers, from 0.
+             */
+            after: number[];
+            /**
+             * On Failure
+             * @enum {string}
+             */
+            on_failure: "block" | "run" | "cancel";
+            /**
+             * Counts
+             * @description How many of its jobs are in each state: `waiting`, `blocked`, `delayed`, `ready`, `running`; or, if they have ended, how: `done`, `dead`, `cancelled`, `expired` and so on.
+             */
+            counts: {
+                [key: string]: number;
+            };
+        };
+        /**
+         * FlowState
+         * @description How a flow stands.
+         * @enum {string}
+         */
+        FlowState: "building" | "running" | "blocked" | "done" | "failed" | "cancelled";
         /**
          * FoundJobOut
          * @example {
@@ -6464,6 +6582,186 @@ export interface operations {
             };
             /** @description Another content type is needed */
             415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value can't be accepted */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An error in the server */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_flow: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The flow's name, percent-encoded. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description How it stands. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowOut"];
+                };
+            };
+            /** @description A valid token is needed */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such flow; There is nothing here */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value can't be accepted */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An error in the server */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is shutting down; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    cancel_flow: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The flow's name, percent-encoded. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description It is cancelled; how it stands. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FlowOut"];
+                };
+            };
+            /** @description A valid token is needed */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such flow; There is nothing here */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };

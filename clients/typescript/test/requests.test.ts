@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { InvalidInput, Queue, RateLimited, Worker } from "streamdq";
+import { InvalidInput, NoSuchFlow, Queue, RateLimited, Worker } from "streamdq";
 
 const url = "http://streamdq.example";
 
@@ -25,6 +25,23 @@ for (const [own, ofCall] of [
     assert.equal(sent, 1);
   });
 }
+
+test("a flow is read and cancelled by its name", async () => {
+  const flow = { name: "a/b", state: "running", jobs: 0, stages: [] };
+  const asked: string[] = [];
+  const fetch = async ({ method, url }: Request) => {
+    asked.push(`${method} ${url}`);
+    const problem = { type: "urn:streamdq:problem:no-flow", title: "No such flow", status: 404 };
+    return url.includes("none") ? Response.json(problem, { status: 404 }) : Response.json(flow);
+  };
+  const queue = new Queue({ url, fetch });
+  assert.deepEqual(await queue.flow("a/b"), flow);
+  assert.deepEqual(await queue.cancelFlow("a/b"), flow);
+  assert.equal(await queue.flow("none"), null);
+  await assert.rejects(queue.cancelFlow("none"), NoSuchFlow);
+  const of = (name: string) => `${url}/v1/flows/${name}`;
+  assert.deepEqual(asked, [`GET ${of("a%2Fb")}`, `POST ${of("a%2Fb")}/cancel`, `GET ${of("none")}`, `POST ${of("none")}/cancel`]);
+});
 
 test("a call that waits for a Retry-After ends with its signal", async () => {
   const stop = new AbortController();

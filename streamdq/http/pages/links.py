@@ -9,8 +9,9 @@ from ...link.session import Op
 from ...store.jobs import linked, lookup
 from ...store.jobs.links import Follower
 from ...store.redis_store import RedisStore
+from ..auth import Identity
 
-_SHOWN_PARENTS = 50
+_SHOWN_PARENTS, _SHOWN_DONE = 50, 10
 
 
 def links_of(
@@ -24,6 +25,14 @@ def links_of(
     return waits_for, (yield from linked.followers(store.session, shard, id))
 
 
+def may_see_flows(who: Identity) -> bool:
+    """A flow may have jobs in any topic, and for any group."""
+    return who.topics.is_all and who.groups.is_all
+
+
 def unfinished_first(waits_for: Dependencies | None) -> list[Dependency]:
+    """Those that are shown: failed ones, those that have not ended, and some that are done."""
     jobs = waits_for.jobs if waits_for else ()
-    return sorted(jobs, key=lambda one: one.outcome == "done")[:_SHOWN_PARENTS]
+    left = sorted((one for one in jobs if one.outcome != "done"), key=lambda one: one.outcome is None)
+    done = [one for one in jobs if one.outcome == "done"]
+    return [*left[:_SHOWN_PARENTS], *done[: max(0, _SHOWN_DONE - len(left))]]

@@ -169,6 +169,7 @@ _NOTES = {
     "found-cancelled": "Cancelled: {n}.", "found-rescheduled": "Rescheduled: {n}.", "found-kicked": "Sent back: {n}.",
     "found-purged": "Deleted permanently: {n}.", "failed-kick": "Sent back: {n}.",
     "failed-purge": "Deleted permanently: {n}.",
+    "flow-cancelled": "The flow is cancelled: none of its jobs starts any more.", "flow-retried": "Sent back: {n}.",
 }  # fmt: skip
 _NOTHING = "Nothing was changed: the dead letters were gone already."
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..first_use import modules_of
 
 if TYPE_CHECKING:
-    from . import inside, thread, value, waits, wanted
+    from . import earlier, inside, thread, value, waits, wanted
 
-__all__ = ["inside", "thread", "value", "waits", "wanted"]
+__all__ = ["earlier", "inside", "thread", "value", "waits", "wanted"]
 __getattr__ = modules_of(__name__, __all__)

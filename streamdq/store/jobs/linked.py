@@ -9,7 +9,17 @@ from ...keys import ShardKeys
 from ...link.command import Command
 from ...link.session import Op, Session, checked
 from ..commands import in_steps, one
-from .links import Follower, StoredParent, dependencies_in, fields_of, followers_in, member, parents_in
+from .links import (
+    Follower,
+    StoredParent,
+    dependencies_in,
+    fields_of,
+    followers_in,
+    head_in,
+    member,
+    parents_in,
+    part_fields,
+)
 from .records import nonce_of
 
 
@@ -30,6 +40,24 @@ def _stored(session: Session, k: ShardKeys, name: str, head: bytes, most: int | 
     parts = -(-min(total, total if most is None else most) // PER_FIELD)
     reads = [Command(k.dependencies, ("HGET", k.dependencies, field)) for field in fields_of(name, parts)]
     return [checked(reply) for reply in (yield from in_steps(session, reads))]
+
+
+def parents_head(session: Session, k: ShardKeys, id: str) -> Op[tuple[str, int, bool] | None]:
+    """Of a job that is in the pool: how it is named where its parents are, how many these are, and whether the first is
+    the gate of its flow. None: the job is gone.
+    """
+    record = yield from one(session, k.jobs, "HGET", k.jobs, id)
+    if record is None:
+        return None
+    name = member(id, nonce_of(record))
+    head = yield from one(session, k.dependencies, "HGET", k.dependencies, name)
+    return (name, *head_in(head)) if head else (name, 0, False)
+
+
+def parents_part(session: Session, k: ShardKeys, name: str, n: int) -> Op[list[StoredParent]]:
+    """The n-th PER_FIELD of those that a job waits, or waited, for; [] if the job is gone."""
+    reads = [Command(k.dependencies, ("HGET", k.dependencies, field)) for field in part_fields(name, n)]
+    return parents_in([checked(reply) for reply in (yield from session.call(reads))])
 
 
 def parents(session: Session, k: ShardKeys, id: str, record: bytes) -> Op[list[StoredParent]]:

@@ -210,7 +210,18 @@ def member(id: str, nonce: str) -> str:
 
 def fields_of(member: str, parts: int) -> list[str]:
     """The fields of ``dependencies`` with the first parts of what a job waits for."""
-    return [f"{member}{SEPARATOR}{n}{end}" for n in range(parts) for end in ("", f"{SEPARATOR}s")]
+    return [field for n in range(parts) for field in part_fields(member, n)]
+
+
+def part_fields(member: str, n: int) -> list[str]:
+    """Those of the n-th part: who they are, and how each has ended."""
+    return [f"{member}{SEPARATOR}{n}{end}" for end in ("", f"{SEPARATOR}s")]
+
+
+def head_in(head: bytes) -> tuple[int, bool]:
+    """How many a job waits for, and whether the first of these is the gate of its flow."""
+    total, _, _, _, on_failure, _ = head.decode().split("|")
+    return int(total), on_failure.endswith(GATED)
 
 
 def dependencies_in(head: bytes, blocked: bool, stored: Sequence[bytes | None]) -> Dependencies:
@@ -218,7 +229,7 @@ def dependencies_in(head: bytes, blocked: bool, stored: Sequence[bytes | None]) 
     total, done, failed, delay_ms, on_failure, _ = head.decode().split("|")
     jobs = [Dependency(one.topic, one.id, one.outcome) for one in parents_in(stored)]
     how: Any = on_failure.rstrip(GATED).partition(OWN)[0]
-    has_gate = on_failure.endswith(GATED)
+    _, has_gate = head_in(head)
     is_open = has_gate and jobs[0].outcome == "done"
     return Dependencies(
         int(total) - has_gate, int(done) - is_open, int(failed), how, int(delay_ms), blocked, tuple(jobs[has_gate:])

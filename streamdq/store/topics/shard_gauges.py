@@ -35,12 +35,13 @@ class ShardGauges(NamedTuple):
 
     due_within: list[int]
     schedules: ScheduleCounts | None
+    flow_look_ms: int | None  # when a mover looks at the next flow; None: at none
     groups: dict[str, GroupGauges]
 
 
 class GaugesOf(NamedTuple):
     """A shard to be measured. ``busy``: those of its groups that may have pending entries. ``ends_ms`` as due_within
-    takes them. ``scheduled``: it has its topic's schedules.
+    takes them. ``scheduled``: it has its topic's schedules. ``flows``: it has flows.
     """
 
     shard: ShardKeys
@@ -48,14 +49,15 @@ class GaugesOf(NamedTuple):
     busy: Collection[str]
     ends_ms: Sequence[int]
     scheduled: bool
+    flows: bool
 
 
 def gauges(
     session: Session, asked: Sequence[GaugesOf], most_pending: int, alive: Collection[str]
 ) -> Op[list[ShardGauges]]:
-    """One call. It has one command per time and per group, two more per busy group, and three if there are schedules;
-    those of busy groups read up to ``most_pending`` pending entries of both streams. A missing group has no consumers
-    and no pending entries. ``alive``: see namespace.alive.
+    """One call. It has one command per time and per group, two more per busy group, three if there are schedules, and
+    one for flows; those of busy groups read up to ``most_pending`` pending entries of both streams. A missing group has
+    no consumers and no pending entries. ``alive``: see namespace.alive.
     """
     commands = [command for one in asked for command in _gauge_commands(one, most_pending)]
     replies = iter((yield from session.call(commands)) if commands else ())
@@ -63,6 +65,7 @@ def gauges(
         ShardGauges(
             [checked(next(replies)) for _ in one.ends_ms],
             _schedule_counts(next(replies), next(replies), next(replies)) if one.scheduled else None,
+            _first_ms(next(replies)) if one.flows else None,
             {
                 group: GroupGauges(alive_in(next(replies), alive), _oldest_ms(replies) if group in one.busy else 0)
                 for group in one.groups
@@ -80,6 +83,8 @@ def _gauge_commands(asked: GaugesOf, most_pending: int) -> list[Command]:
             Command(shard.schedules, ("HLEN", shard.schedules)), Command(shard.ticks, ("ZCARD", shard.ticks)),
             Command(shard.ticks, ("ZRANGE", shard.ticks, 0, 0, "WITHSCORES")),
         ]  # fmt: skip
+    if asked.flows:
+        commands.append(Command(shard.flow_times, ("ZRANGE", shard.flow_times, 0, 0, "WITHSCORES")))
     for group in asked.groups:
         commands.append(Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)))
         if group in asked.busy:
@@ -89,8 +94,12 @@ def _gauge_commands(asked: GaugesOf, most_pending: int) -> list[Command]:
 
 
 def _schedule_counts(total: Any, active: Any, first: Any) -> ScheduleCounts:
-    look = checked(first)
-    return ScheduleCounts(checked(total), checked(active), int(float(look[1])) if look else None)
+    return ScheduleCounts(checked(total), checked(active), _first_ms(first))
+
+
+def _first_ms(first: Any) -> int | None:
+    found = checked(first)
+    return int(float(found[1])) if found else None
 
 
 def _oldest_ms(replies: Iterator[Any]) -> int:

@@ -159,17 +159,23 @@ def test_pages_fit_and_can_be_read(browser: Any, live: Live, queue: Queue, schem
     )
     queue.trigger("notify", "x" * 120)
     bury(queue, "x" * 120, error="ConnectionError: " + "merchant.example/" * 12)
+    name = f"{'x' * 100}-{scheme}-{width}"
+    with queue.flow(name) as flow:
+        parts = [flow.enqueue("notify", {"n": n}, delay="1h") for n in range(3)]
+        flow.enqueue("notify", {"n": 4}, after=parts)
+        flow.enqueue("notify", {"n": 5}, after=parts[:1])
     page = Page(browser, live, color_scheme=scheme, viewport={"width": width, "height": 800})
     job = f"/topics/notify/jobs/{'x' * 120}"
     still = {"/topics/notify/search?where=": "Search jobs", "/topics/notify/settings": "Settings",
              "/failed/plan?do=purge": "Purge", "/job?id=none": "none"}  # fmt: skip
-    for path in ("/", "/schedules", "/workers", "/failed", "/topics/notify?state=dead", job, *still):
+    for path in ("/", "/schedules", "/workers", "/failed", "/topics/notify?state=dead", job, f"/flows/{name}", *still):
         page.go(path)
         page.sees(*((still[path], "h1") if path in still else ("live", "#live-state")))
         for folded in page.page.locator(".times-after summary, .actions summary").all():
             folded.click()
         assert page.page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert page.page.evaluate(CONTRAST) > 4.5, path
+    queue.cancel_flow(name)
     page.complaints = [text for text in page.complaints if "404" not in text]  # of /job?id=none
     page.close()
 
