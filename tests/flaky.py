@@ -3,8 +3,8 @@
 Beside a run on a busy machine there are two endless loops and a process that writes to the disk. At the end stands
 which tests ever failed, in which runs, and which were the slowest.
 
-Each run is recorded with its commit. Whoever interrupts this, and starts it again on the same commit, goes on after the
-last whole run: twenty take hours.
+Each run is recorded with its commit. Started again on the same commit, this goes on after the last whole run: twenty
+take hours.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ async def test_a_handler_that_ignores_it_until_its_ttr(space: Space, seen: Seen)
             for number in count(1):
                 space.queue.enqueue("t", "x", id=f"{number}")
                 await seen.count(number)
-                if space.queue.abort("t", f"{number}") == ABORTING:  # not if its TTR has passed by then
+                if space.queue.abort("t", f"{number}") == ABORTING:  # unless its TTR has passed
                     break
             await eventually(lambda: is_cancelled(space, f"{number}"), "it is cancelled")
             release.set()

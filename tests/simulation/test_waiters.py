@@ -22,7 +22,7 @@ def quiet() -> World:
     """A short history without troubles."""
     world = World(SEED)
     world.plan = replace(
-        world.plan, topics=1, workers=1, producers=2, takers=0, operators=0, horizon_s=6.0, night_s=0.0, crashes=False,
+        world.plan, topics=1, workers=1, producers=2, takers=0, operators=0, horizon_s=4.0, night_s=0.0, crashes=False,
         network=False, server=False, archive=False, deploys=False, has_keys=False, unique=False, vandal=False,
     )  # fmt: skip
     return world
