@@ -20,7 +20,7 @@ from tests.spark.dumps import START, as_row, event, write_dump
 from tests.spark.frames import assert_same, rows_of
 from tests.spark.logs import random_log
 
-FIRST = START + timedelta(days=80)
+FIRST = START + timedelta(days=101)
 DAYS = [(FIRST + timedelta(days=n)).date() for n in range(3)]
 SILENT = DAYS[1]
 WHOLE = str(DAYS[0]), str(DAYS[-1])
@@ -28,19 +28,48 @@ Rows = list[dict[str, Any]]
 
 
 def history() -> Rows:
-    """Thirteen weeks. Within the three days that are analyzed: one without events, attempts that go on for two
+    """Sixteen weeks. Within the three days that are analyzed: one without events, attempts that go on for two
     days, consumers that do more at once on one day than on another. Before them: topics that begin, or fall silent,
     just within and just before the weeks that are looked back.
     """
     hours = timedelta(hours=1)
     rows = [
         row
-        for e in random_log(seed=11, jobs=900, weeks=13)
-        if (row := as_row(e))["finished"] < START + timedelta(days=90)
+        for e in random_log(seed=11, jobs=900, weeks=16)
+        if (row := as_row(e))["finished"] < START + timedelta(days=111)
     ]
-    rows += [event(n, START + n * 2 * hours, topic="steady") for n in range(90 * 12)]
+    rows += [event(n, START + n * 2 * hours, topic="steady") for n in range(111 * 12)]
     for n, back in enumerate(
-        (79, 73, 72.2, 72, 71.9, 71.5, 71, 59, 58, 57.2, 57, 56.9, 56.5, 56, 55.5, 49, 21, 14, 7, 6.9, 0.5)
+        (
+            100,
+            94,
+            93.2,
+            93,
+            92.9,
+            92.5,
+            92,
+            91.5,
+            73,
+            72.2,
+            72,
+            71.9,
+            71.5,
+            71,
+            59,
+            58,
+            57.2,
+            57,
+            56.9,
+            56.5,
+            56,
+            55.5,
+            49,
+            21,
+            14,
+            7,
+            6.9,
+            0.5,
+        )
     ):
         at = FIRST + timedelta(days=-back)
         for topic in ("rare", f"once, {back} days before"):

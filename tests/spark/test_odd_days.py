@@ -1,0 +1,77 @@
+"""Forecast and incidents where days are odd: month starts, holidays, clocks that change, batches that move; by plain
+Python as well.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime
+from functools import cache
+
+import pytest
+
+from tests.spark import plain
+from tests.spark.answers import answered
+from tests.spark.frames import assert_same
+from tests.spark.logs import done
+from tests.spark.plain import DAY, HOUR, Happened, Table
+
+FIRST = int(datetime(2026, 1, 5, tzinfo=UTC).timestamp()) * 1000
+MOVES, DAYS = 80, 88
+"""The days after which the batch comes at four instead of three, and after which the history ends: on 2 April."""
+HOLIDAYS = (date(2026, 2, 16), date(2026, 4, 3))
+NAMES = ("forecast", "forecast_accuracy", "anomalies", "incidents")
+
+
+@cache
+def log() -> list[Happened]:
+    """Ten jobs an hour, forty on month starts, two on holidays; and a batch each day, of another topic."""
+    chance, log = random.Random(4), [done("daily", FIRST + DAYS * DAY + 1, id="last")]
+    for hour in range(DAYS * 24):
+        at, day = FIRST + hour * HOUR, datetime.fromtimestamp(FIRST / 1000 + hour * 3600, UTC).date()
+        jobs = 40 if day.day == 1 else 2 if day in HOLIDAYS else chance.randrange(9, 12)
+        log += [done("daily", at + 1000 * n, id=f"{hour}.{n}") for n in range(jobs)]
+        batch = 60 if hour % 24 == (3 if hour < MOVES * 24 else 4) else chance.randrange(1, 3)
+        log += [done("batch", at + 1000 * n, id=f"{hour}.{n}") for n in range(batch)]
+    return log
+
+
+@cache
+def found(tz: str = "UTC") -> dict[str, Table]:
+    return answered(log(), NAMES, tz=tz, holidays=HOLIDAYS)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("tz", ["UTC", "Europe/Paris"])
+def test_they_equal_the_plain_calculation(tz: str) -> None:
+    assert_same(found(tz)["forecast"], plain.forecast(log(), tz=tz, holidays=HOLIDAYS))
+    assert_same(found(tz)["forecast_accuracy"], plain.forecast_accuracy(log(), tz, HOLIDAYS))
+
+
+@pytest.mark.thorough
+def test_the_first_holiday_equals_the_plain_calculation() -> None:
+    rows = answered(log(), ["forecast"], holidays=HOLIDAYS[1:])["forecast"]
+    assert_same(rows, plain.forecast(log(), holidays=HOLIDAYS[1:]))
+
+
+def test_a_holiday_is_expected_to_be_as_the_one_before() -> None:
+    """The history ends on 3 April at midnight."""
+    expected = [row["expected"] for row in found()["forecast"] if row["topic"] == "daily"]
+    assert len(expected) == 24
+    assert all(some < 4 for some in expected)
+
+
+def test_a_month_start_is_expected_to_be_as_those_before() -> None:
+    until = [e for e in log() if e.finished <= FIRST + 86 * DAY + 1]  # 1 April
+    rows = answered(until, ["forecast"])["forecast"]
+    expected = [row["expected"] for row in rows if row["topic"] == "daily"]
+    assert all(30 < some < 50 for some in expected)
+
+
+def test_a_batch_at_another_time_is_one_incident_and_then_expected() -> None:
+    moved = [row for row in found()["incidents"] if row["topic"] == "batch" and row["measure"] == "done"]
+    day = FIRST + MOVES * DAY
+    assert [(row["first_hour"], row["last_hour"]) for row in moved] == [(day + 3 * HOUR, day + 4 * HOUR)]
+    assert moved[0]["size"] > 50
+    by_clock = {row["hour"] % DAY // HOUR: row["expected"] for row in found()["forecast"] if row["topic"] == "batch"}
+    assert by_clock[3] < 5 < 55 < by_clock[4]
