@@ -150,7 +150,10 @@ def _calls(server: RedisServer, count: int) -> Counter[str]:
     """Calls to the shard of a join that is in a topic of its own, by script."""
     server.empty()
     shard = _KEYS.shard(_JOIN, 0)
-    with Queue(server.url, NAMESPACE) as queue, processes(server.url, LOADED, 1, "100", f"{TOPIC},{_JOIN}") as (worker,):
+    with (
+        Queue(server.url, NAMESPACE) as queue,
+        processes(server.url, LOADED, 1, "100", f"{TOPIC},{_JOIN}") as (worker,),
+    ):
         for topic in (TOPIC, _JOIN):
             queue.configure(topic, create=True)
         with _scripts_on(server, shard.prefix) as seen:
@@ -202,4 +205,4 @@ def _last_to_join_ms(bench: Bench, count: int) -> float:
             worker.stop()
             at = {(what, id): ns for what, id, ns in worker.lines()}
     last = max(ns for (what, id), ns in at.items() if what == "end" and id != "join")
-    return (at["start", "join"] - last) / 1e6
+    return float(at["start", "join"] - last) / 1e6

@@ -202,7 +202,9 @@ def _done(waits: Waits, known: Sequence[Known], reply: Enqueued) -> PutAfter:
     failed = sum(one.how not in ("", "done") for one in known)
     ended = sum(one.how == "done" for one in known) + (failed if waits.on_failure == "run" else 0)
     due_ms = reply.now_ms + waits.delay_ms if ended == len(known) else None
-    return PutAfter(reply.now_ms, reply.taken.get(0), due_ms, failed > 0 and waits.on_failure == "cancel", reply.skips_bucket > 0)
+    return PutAfter(
+        reply.now_ms, reply.taken.get(0), due_ms, failed > 0 and waits.on_failure == "cancel", reply.skips_bucket > 0
+    )
 
 
 def _check(topic: str, id: str, waits: Waits, on_conflict: OnConflict) -> None:
