@@ -24,7 +24,6 @@ from streamdq.operations.flows import builder
 from streamdq.operations.flows.builder import Building
 from streamdq.queue import carry_out, store_of
 from streamdq.store.commands import one
-from streamdq.store.jobs import records
 from streamdq.store.redis_store import RedisStore
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
@@ -111,7 +110,8 @@ def test_their_topic_is_theirs_alone(space: Space) -> None:
 def test_jobs_whose_nonces_are_the_same(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of ids that are made up are short."""
     made = itertools.count(1)
-    monkeypatch.setattr(records.os, "urandom", lambda size: next(made).to_bytes(4, "big") + bytes(size - 4))
+    alike = "streamdq.store.jobs.records.os.urandom"
+    monkeypatch.setattr(alike, lambda size: next(made).to_bytes(4, "big") + bytes(size - 4))
     with space.queue.flow("f") as flow:
         parents = [flow.enqueue("a", n, id=f"p-{n}") for n in range(2)]
         joins = [flow.enqueue("b", n, after=one) for n, one in enumerate(parents)]

@@ -53,8 +53,8 @@ def applied(model: Model, call: Call) -> None:
     elif call.name == "begin_flow":
         model.happened[f"begin_flow: {call.reply[0]}"] += 1
         if call.reply[0] == 1:
-            name, life = (arg.decode() for arg in call.args[2:4])
-            model.begun[name] = call.shard, name, life
+            name = call.args[2].decode()
+            model.begun[name] = call.shard, name, call.args[3].decode()
     elif call.name == "add_gate":
         model.happened[f"add_gate: {call.reply}"] += 1
     elif call.name == "sweep_flows" and call.reply[3:]:
