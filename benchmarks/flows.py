@@ -205,4 +205,4 @@ def _last_to_join_ms(bench: Bench, count: int) -> float:
             worker.stop()
             at = {(what, id): ns for what, id, ns in worker.lines()}
     last = max(ns for (what, id), ns in at.items() if what == "end" and id != "join")
-    return (at["start", "join"] - last) / 1e6
+    return float(at["start", "join"] - last) / 1e6

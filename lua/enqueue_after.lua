@@ -7,8 +7,9 @@
 -- ARGV[3] history cap
 -- ARGV[4] if a job has the id: 'keep' it; or, if it waits, 'replace' it; 'look' = keep it, and put nothing in if there is none
 -- ARGV[5..] per job: id; rest of the record; who waits for it from the start, as in a line of followers.lua from the topic on,
--- '' = nobody; how many values follow, 0 for 'look'; what it waits for (waits.lua): total|done|failed|delay_ms|on_failure|0;
--- per 500 of those that it waits for: they themselves, how they have ended. No id comes twice.
+-- '' = nobody; what it waits for, '' for 'look': the value and the fields of waits.lua, with \30 between them:
+-- total|done|failed|delay_ms|on_failure|0; per 500 of those that it waits for: they themselves, how they have ended.
+-- No id comes twice.
 -- returns {status, now_ms, looked, i, record_i, ...} as replace does; status 2 = those of them that are due now are ready
 -- include: clock, dependents, drop_job, followers, groups, is_current, key_limit, key_tickets, largest, link_key, removal,
 --   requeue, results, sequence, stored_format, waits
@@ -24,20 +25,21 @@ s.results, s.waits = results_in(topic[10]), waits(topic[11], topic[12])
 
 -- free_ids(reply): looks at the jobs, and adds to the reply. returns those that are to be put in.
 local function free_ids(reply)
-  local new, bytes, added, i = {}, 0, 0, 5
-  while ARGV[i] and not is_enough(bytes) and added < ADMITTED_PER_CALL do
-    local id, rest, count = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 3])
+  local new, bytes, added = {}, 0, 0
+  for i = 5, #ARGV, 4 do
+    if is_enough(bytes) or added >= ADMITTED_PER_CALL then break end
+    local id, rest = ARGV[i], ARGV[i + 1]
     local held = redis.call('HGET', jobs, id)
     local is_repeated = held and string.sub(held, -#rest) == rest -- with the same nonce
     reply[3] = reply[3] + 1
     if is_repeated or held and (how ~= 'replace' or drop_job(s, {id = id, record = held}, nil) ~= 1) then
       reply[#reply + 1], reply[#reply + 2], bytes = reply[3], held, bytes + #held
     elseif how ~= 'look' then
-      local key = s.key_limit and s.key_limit ~= '0' and key_in(rest, 1)
-      new[#new + 1] = {id = id, rest = rest, own = ARGV[i + 2], first = i + 4, last = i + 3 + count, key = key}
+      local key, waits_for = s.key_limit and s.key_limit ~= '0' and key_in(rest, 1), {}
+      for field in string.gmatch(ARGV[i + 3], '[^\30]+') do waits_for[#waits_for + 1] = field end
+      new[#new + 1] = {id = id, rest = rest, own = ARGV[i + 2], waits_for = waits_for, key = key}
       if key then added = added + #s.groups end
     end
-    i = i + 4 + count
   end
   return new
 end
@@ -50,10 +52,10 @@ local function link(new)
     local nonce = nonce_of(one.record)
     one.member = one.id .. '\31' .. nonce
     due[2 * n - 1], due[2 * n] = string.format('%.0f', s.now + LOOK_AFTER_MS), one.member
-    fields[#fields + 1], fields[#fields + 2] = one.member, ARGV[one.first]
-    for i = one.first + 1, one.last, 2 do
-      local field, k = one.member .. string.format('\31%.0f', (i - one.first - 1) / 2), #fields
-      fields[k + 1], fields[k + 2], fields[k + 3], fields[k + 4] = field, ARGV[i], field .. '\31s', ARGV[i + 1]
+    fields[#fields + 1], fields[#fields + 2] = one.member, one.waits_for[1]
+    for i = 2, #one.waits_for, 2 do
+      local field, k = one.member .. string.format('\31%.0f', i / 2 - 1), #fields
+      fields[k + 1], fields[k + 2], fields[k + 3], fields[k + 4] = field, one.waits_for[i], field .. '\31s', one.waits_for[i + 1]
     end
     if one.own ~= '' then
       lines[#lines + 1], lines[#lines + 2] = one.id, followers_text({life = nonce, generation = 0, how = '', plus = '',
@@ -83,7 +85,7 @@ local function put_in(new, before)
   for _, one in ipairs(new) do
     forget_results(s, one.id)
     if one.key then add(s, s.groups, one.key, {id = one.id, sequence = one.order, due = tonumber(NEVER)}) end
-    local total, done, failed = string.match(ARGV[one.first], '^(%d+)|(%d+)|(%d+)')
+    local total, done, failed = string.match(one.waits_for[1], '^(%d+)|(%d+)|(%d+)')
     if done == total or failed ~= '0' then act_on(s, wait_of(s, one.member), {id = one.id, record = one.record}) end
   end
   start_jobs(s)

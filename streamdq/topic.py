@@ -13,7 +13,7 @@ from typing_extensions import Unpack
 from .codec.envelope import check_version
 from .errors import InvalidInput
 from .job.after import After, OnFailure
-from .job.job import Job, NewJob, check_topic, check_ttr
+from .job.job import Job, NewJob, check_own_topic, check_ttr
 from .job.retry import RetryInput, RetrySchedule
 from .job.uniqueness import DerivedId, UniqueAfter
 from .options import suggesting
@@ -108,7 +108,7 @@ class Topic(Generic[B, Returns]):
         version: int | None = None,
         result: type[Returns] | None = None,
     ) -> None:
-        self.name = check_topic(name)
+        self.name = check_own_topic(name)
         if isinstance(body, _NO_TYPES):
             raise InvalidInput(f"body: {body!r:.80} is a value; pass the bodies' type, such as a dataclass or dict")
         self.body = body

@@ -30,10 +30,10 @@ local function waited_for(s, id)
 end
 
 -- job_fails(s, id, how): a group has given the job up, or it has failed permanently. Every script in which that happens calls
--- it, in the same step.
+-- it, in the same step. What is in the archive of one group may come back, unless it has failed permanently in another one.
 local function job_fails(s, id, how)
   local f = waited_for(s, id)
-  if not f or is_final(f) or f.how == how then return end
+  if not f or f.how == how or is_final(f) and (f.how ~= 'archived' or how == 'dead') then return end
   f.how, f.generation = how, next_generation(s, f)
   tell_followers(s, id, f)
 end

@@ -42,7 +42,7 @@ local function wait_of(s, member)
 end
 
 -- is_own(w): returns whether it is a flow's own job that waits
-local function is_own(w) return string.byte(w.gate) == 61 end -- =
+local function is_own(w) return string.sub(w.gate, 1, 1) == '=' end
 
 -- keep_wait(s, w): writes what wait_of reads.
 local function keep_wait(s, w)

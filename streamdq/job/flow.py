@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-FLOWS = "streamdq.flows"
-"""The topic of the flows' own jobs. Such a job waits for all jobs of its flow; no worker runs it."""
+from .job import FLOWS
+
+__all__ = ["FLOWS", "FlowJob", "FlowStage", "FlowState", "FlowStatus"]
 
 
 @dataclass(frozen=True, slots=True)

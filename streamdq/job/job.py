@@ -22,6 +22,8 @@ from .uniqueness import DerivedId, UniqueAfter
 if TYPE_CHECKING:
     from .after import After, Dependencies, OnFailure
 
+FLOWS = "streamdq.flows"
+"""The topic of the flows' own jobs. Such a job waits for all jobs of its flow; no worker runs it."""
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
 MAX_KEY_CHARS = 200
@@ -276,6 +278,13 @@ def check_topic(topic: str) -> str:
             "control or format characters or braces, and not . or .."
         )
     return plain(topic)
+
+
+def check_own_topic(topic: str) -> str:
+    """The same for a topic of which the caller wants to enqueue or run jobs."""
+    if topic == FLOWS:
+        raise InvalidInput(f"topic: {FLOWS} is kept for flows; choose another name")
+    return check_topic(topic)
 
 
 def check_group(group: str) -> str:

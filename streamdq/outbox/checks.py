@@ -9,7 +9,7 @@ from pydantic_core import from_json
 
 from ..codec.envelope import ENCODED_TEXT, envelope_in, from_text
 from ..errors import BodyDamaged, InvalidInput
-from ..job.job import ENCODED, check_id, check_key, check_topic, check_url
+from ..job.job import ENCODED, check_id, check_key, check_own_topic, check_url
 from ..job.retry import RetrySchedule
 from ..job.uniqueness import OnConflict, check_conflict
 from ..times.durations import MAX_DELAY_MS, moment_ms
@@ -36,7 +36,7 @@ def check_row(row: RowMapping) -> None:
     Raises:
         InvalidInput: the row can't be relayed, now or later.
     """
-    check_topic(row["topic"])
+    check_own_topic(row["topic"])
     check_id(row["id"])
     check_relayed(row["on_conflict"])
     _check_times(row)

@@ -10,7 +10,7 @@ from ..codec.bodies import Bodies
 from ..codec.configured import bodies_of
 from ..config import Settings
 from ..errors import InvalidInput
-from ..job.job import NewJob, check_topic
+from ..job.job import NewJob, check_own_topic
 from ..job.retry import RetryInput
 from ..job.uniqueness import DerivedId, OnConflict
 from ..link.opening import check_namespace
@@ -102,7 +102,7 @@ def enqueue(
         InvalidInput: an argument is invalid; nothing was written.
     """
     check_relayed(on_conflict)
-    topic, space = check_topic(topic), space_of(namespace)
+    topic, space = check_own_topic(topic), space_of(namespace)
     bodies = bodies_in(space)
     new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, key=key, version=version)
     job = encode(new, bodies.most_json_bytes, bodies.seal(topic))

@@ -16,7 +16,7 @@ from ..codec.envelope import check_version
 from ..codec.protocol import Codec
 from ..config import DEFAULT_GROUP, Settings
 from ..errors import HandlersHung, InvalidInput
-from ..job.job import check_group, check_topic, check_ttr
+from ..job.job import check_group, check_own_topic, check_topic, check_ttr
 from ..job.result import check_retention
 from ..job.retry import RetryInput, RetrySchedule
 from ..link.credentials import CredentialProvider
@@ -230,7 +230,7 @@ class Worker(Generic[S]):
             raise InvalidInput('schedule: name the topic: @worker.schedule("topic", every="10m")')
         definition, new = planned(body, options, declared=True)
         encode(new, self._settings.max_body_bytes)
-        topic, id = check_topic(topic), check_schedule_id(id)
+        topic, id = check_own_topic(topic), check_schedule_id(id)
         one = Declared(topic, id, definition, new)
 
         def register(function: F) -> F:
@@ -410,7 +410,7 @@ def _what_it_says(
         return topic.name, topic.body, ttr, topic.retry if retry is None else retry, topic.version
     if callable(topic):  # @worker.handler without parentheses passes the function
         raise InvalidInput('handler: name the topic: @worker.handler("topic")')
-    return check_topic(topic), Any, ttr, retry, version
+    return check_own_topic(topic), Any, ttr, retry, version
 
 
 def _refuse_at_import(call: str) -> None:

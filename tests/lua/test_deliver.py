@@ -267,14 +267,10 @@ def test_a_flow_hears_of_an_ending_for_a_minute(shard: Shard) -> None:
     shard.bury(b)
     assert flow.linked.tell() == [1, 2], "the flow has ended with the second one"
     shard.clock.advance("60s")
-    news = [[id, index, how] for id, index, how in (("a", 0, "done"), ("b", 1, "dead"), ("b", 1, ""))]
+    news = [News("f", "life", index, START_MS, how) for index, how in ((0, "done"), (1, "dead"), (1, ""))]
 
     def codes() -> list[int]:
-        return [
-            int(code)
-            for _, index, how in news
-            for code in shard.call("deliver", [News("f", "life", index, START_MS, how)])
-        ]
+        return [int(code) for one in news for code in shard.call("deliver", [one])]
 
     assert codes() == [1, 1, 1]
     shard.clock.advance("1ms")

@@ -232,6 +232,24 @@ def test_back_from_the_archive_while_others_have_it(linked: Linked, two: Shard) 
     assert notified(linked) == [("p", "")]
 
 
+def test_it_is_in_the_archive_and_fails_in_another_group(linked: Linked, two: Shard) -> None:
+    two.bury(two.take("a"), group="a")
+    jobs = archive(two, "a")
+    assert notified(linked) == [("p", "archived")]
+    row = two.take("b")
+    two.clock.advance("1s")
+    two.bury(row, group="b")
+    assert notified(linked) == [("p", "archived")], "a kick there may let it go on, and the archive as well"
+    two.call("purge", "b", 0, ["p"])
+    ((field, how),) = notified(linked)
+    assert (field.partition("\x1f")[0], how) == ("p", "purged")
+    linked.tell()
+    two.clock.advance("1s")
+    two.call("restore", "a", 1, jobs)
+    linked.tell()
+    assert linked.is_blocked("d"), "it stays failed"
+
+
 def test_its_only_group_leaves(linked: Linked, two: Shard) -> None:
     """It was dead in `a`, and `b` has done it."""
     two.finish(two.take("b"), group="b")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import AsyncQueue, FlowState, Job, NewJob, Worker
+from streamdq import AsyncQueue, FlowState, Job, NewJob, Topic, Worker
 from streamdq.errors import FlowExists, FlowWithdrawn, InvalidInput, JobExists, ParentUnknown
 from streamdq.job.flow import FLOWS
 from streamdq.link import session as session_module
@@ -84,6 +84,41 @@ async def test_nothing_starts_before_the_block_has_ended(space: Space, seen: See
         ("b", 1, (1,), {"done": 1}),
     ]
     assert space.audit().balanced
+
+
+def test_their_topic_is_theirs_alone(space: Space) -> None:
+    queue, worker = space.queue, space.worker()
+    with pytest.raises(InvalidInput, match="kept for flows"):
+        queue.enqueue(FLOWS, 1)
+    with queue.flow("f") as flow:
+        flow.enqueue("a", 1)
+    for refused in (
+        lambda: queue.enqueue(FLOWS, 1),
+        lambda: queue.enqueue_many(FLOWS, [NewJob(1)]),
+        lambda: queue.schedule(FLOWS, 1, every="1h"),
+        lambda: queue.take(FLOWS),
+        lambda: worker.handler(FLOWS),
+        lambda: worker.schedule(FLOWS, every="1h"),
+        lambda: Topic(FLOWS, int),
+    ):
+        with pytest.raises(InvalidInput, match="kept for flows"):
+            refused()
+    with pytest.raises(InvalidInput, match="kept for flows"), queue.flow("g") as flow:
+        flow.enqueue(FLOWS, 1)
+
+
+def test_jobs_whose_nonces_are_the_same(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of ids that are made up are short."""
+    made = itertools.count(1)
+    alike = "streamdq.store.jobs.records.os.urandom"
+    monkeypatch.setattr(alike, lambda size: next(made).to_bytes(4, "big") + bytes(size - 4))
+    with space.queue.flow("f") as flow:
+        parents = [flow.enqueue("a", n, id=f"p-{n}") for n in range(2)]
+        joins = [flow.enqueue("b", n, after=one) for n, one in enumerate(parents)]
+    for parent, join in zip(parents, joins, strict=True):
+        found = space.queue.dependencies("b", join.id)
+        assert found is not None
+        assert [one.id for one in found.jobs] == [parent.id]
 
 
 async def test_a_worker_for_every_topic_leaves_the_flows_own_jobs_alone(space: Space, seen: Seen) -> None:
@@ -493,6 +528,18 @@ async def test_what_is_left_of_a_flow(stepped: Space, mover: Mover, clock: Manua
     clock.advance("11m")  # endings are delivered again, and then forgotten
     await mover.look()
     assert not [key for key in linked_keys(stepped) if stepped_redis(stepped, key, "EXISTS", key)]
+
+
+async def test_a_job_of_a_flow_is_not_postponed(stepped: Space, mover: Mover) -> None:
+    """It would be another job, which cancel_flow did not know."""
+    with stepped.queue.flow("f") as flow:
+        flow.enqueue("a", 1, id="j", delay="1h")
+    await mover.look()
+    assert stepped.state("j", "a") == "delayed"
+    with pytest.raises(JobExists, match="waits for other jobs or has waited"):
+        stepped.queue.enqueue("a", 2, id="j", delay="2h", on_conflict="postpone")
+    assert stepped.queue.cancel_flow("f")
+    assert stepped.stats("a").delayed == 0
 
 
 async def test_a_deadline(stepped: Space, mover: Mover, clock: ManualClock) -> None:

@@ -52,6 +52,9 @@ def applied(model: Model, call: Call) -> None:
             model.withdrawn.add((call.shard, gate.rpartition("~")[0], life))
     elif call.name == "begin_flow":
         model.happened[f"begin_flow: {call.reply[0]}"] += 1
+        if call.reply[0] == 1:
+            name = call.args[2].decode()
+            model.begun[name] = call.shard, name, call.args[3].decode()
     elif call.name == "add_gate":
         model.happened[f"add_gate: {call.reply}"] += 1
     elif call.name == "sweep_flows" and call.reply[3:]:
@@ -75,9 +78,11 @@ def may_be_cancelled(model: Model, job: Tracked) -> bool:
 
 
 def cancelled(model: Model, name: str) -> None:
-    """cancel_flow has returned. Dead letters stay, and may be kicked."""
+    """cancel_flow has returned. Dead letters stay, and may be kicked. An earlier flow of that name had been forgotten
+    when this one was begun, as its jobs had ended or were dead.
+    """
     for job in model.live.values():
-        if job.flow is None or job.flow[1] != name or job.gone:
+        if job.flow is None or job.flow != model.begun.get(name) or job.gone:
             continue
         if not any(one.ended in ("dead", "purged", "archived", "restored") for one in job.deliveries.values()):
             model.stopped.add(job.first)

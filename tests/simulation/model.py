@@ -175,6 +175,7 @@ class Model:
         # Flows, also those that were forgotten: by shard, name and life.
         self.complete: set[tuple[Shard, str, str]] = set()
         self.withdrawn: set[tuple[Shard, str, str]] = set()
+        self.begun: dict[str, tuple[Shard, str, str]] = {}  # the latest flow of each name
         self.stopped: set[Serial] = set()  # their flow was cancelled
         self.after_step: Callable[[Model], None] = lambda _: None
         self.is_of_flows: Callable[[Call], bool] = lambda _: False

@@ -103,18 +103,15 @@ def enqueue_after(model: Model, call: Call) -> None:
     if status == 0:
         model.happened["enqueue_after: settings out of date"] += 1
         return
-    at = 4
     for number in range(1, looked + 1):
-        id, rest, own, count = call.args[at : at + 4]
-        waits = call.args[at + 4 : at + 4 + int(count)]
-        at += 4 + int(count)
+        id, rest, own, waits = call.args[4 * number : 4 * number + 4]
         if number in taken[::2]:
             model.happened["enqueue_after: id taken"] += 1
         elif call.args[3] == b"look":
             model.happened["enqueue_after: id free"] += 1
         else:
             job = _create(model, call, now_ms, id.decode(), str(NEVER_MS), rest, call.args[3] == b"replace")
-            links.enqueue_after(model, call, job, waits)
+            links.enqueue_after(model, call, job, waits.split(b"\x1e"))
             model.happened[f"enqueue_after: {'in a flow' if own else 'in no flow'}"] += 1
 
 

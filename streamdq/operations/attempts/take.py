@@ -9,7 +9,7 @@ from typing import Any
 
 from ...config import TopicSettings
 from ...errors import BodyUnreadable, GroupMissing, InvalidInput, JobAborted, NoResult, StaleClaim
-from ...job.job import JobState, check_group, check_topic, check_ttr
+from ...job.job import JobState, check_group, check_own_topic, check_ttr
 from ...job.retry import Bury, Retry
 from ...keys import ShardKeys
 from ...link.session import Op, Work, pause
@@ -33,7 +33,7 @@ def take(
 ) -> Op[ClaimedJob | None]:
     """Claims one job of the topic. Returns None after ``timeout``, or if no job is ``wanted`` any more."""
     deadline = time.monotonic() + to_ms(timeout, "timeout") / 1000
-    topic, group = check_topic(topic), check_group(group)
+    topic, group = check_own_topic(topic), check_group(group)
     while True:
         settings = yield from known_group(store, topic, group)
         try:

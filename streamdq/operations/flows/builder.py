@@ -20,7 +20,7 @@ from ...errors import FlowExists, FlowWithdrawn, InvalidInput, StreamdqError
 from ...job.after import MAX_PARENTS, After, OnFailure, Parent, Waits
 from ...job.durability import check_level
 from ...job.flow import FLOWS, FlowJob
-from ...job.job import NewJob, check_id, check_topic
+from ...job.job import NewJob, check_id, check_own_topic
 from ...job.retry import RetryInput
 from ...keys import shard_of
 from ...link.connection import AsyncLink, Link
@@ -292,13 +292,13 @@ class Flow:
             body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key, after=after,
             on_failure=on_failure,
         )  # fmt: skip
-        return self._add(check_topic(topic), new)
+        return self._add(check_own_topic(topic), new)
 
     def enqueue_many(self, topic: str, jobs: Iterable[NewJob | Mapping[str, Any]]) -> list[FlowJob]:
         """Adds any number of jobs, and holds the bodies of at most 500 of them in memory. ``jobs``: as for
         ``Queue.enqueue_many``. Raises the same as ``enqueue``.
         """
-        topic = check_topic(topic)
+        topic = check_own_topic(topic)
         return [self._add(topic, as_new_job(job)) for job in jobs]
 
     def _add(self, topic: str, new: NewJob) -> FlowJob:
@@ -349,13 +349,13 @@ class AsyncFlow:
             body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key, after=after,
             on_failure=on_failure,
         )  # fmt: skip
-        return await self._add(check_topic(topic), new)
+        return await self._add(check_own_topic(topic), new)
 
     async def enqueue_many(
         self, topic: str, jobs: Iterable[NewJob | Mapping[str, Any]] | AsyncIterable[NewJob | Mapping[str, Any]]
     ) -> list[FlowJob]:
         """Like Flow.enqueue_many; ``jobs`` may be asynchronous."""
-        topic = check_topic(topic)
+        topic = check_own_topic(topic)
         return [await self._add(topic, as_new_job(job)) async for job in _each(jobs)]
 
     async def _add(self, topic: str, new: NewJob) -> FlowJob:

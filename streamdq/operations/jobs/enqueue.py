@@ -9,7 +9,7 @@ from ...config import MAX_BATCH
 from ...errors import IdTaken, InvalidInput, JobExists, NotDurable, StreamdqError
 from ...job.after import NEVER_MS, After, OnFailure
 from ...job.durability import check_level
-from ...job.job import Decoder, Job, JobState, NewJob, check_topic
+from ...job.job import FLOWS, Decoder, Job, JobState, NewJob, check_own_topic
 from ...job.retry import RetryInput
 from ...job.uniqueness import DerivedId, OnConflict, UniqueAfter, check_conflict
 from ...keys import ShardKeys, shard_of
@@ -175,8 +175,8 @@ def _prepared(
     store: RedisStore, topic: str, new: NewJob, on_conflict: OnConflict, durable: str | None
 ) -> Op[EnqueueCall]:
     check_conflict(on_conflict)
-    if topic not in store.topics.known:
-        topic = check_topic(topic)
+    if topic not in store.topics.known or topic == FLOWS:
+        topic = check_own_topic(topic)
     if new.quiet is not None or new.window is not None:
         new = yield from resolve_due(store, topic, new)
     bodies = store.session.bodies

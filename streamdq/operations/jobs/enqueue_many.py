@@ -10,7 +10,7 @@ from typing import Any
 from ...config import MAX_BATCH
 from ...errors import InvalidInput
 from ...job.durability import check_level
-from ...job.job import NewJob, check_topic
+from ...job.job import NewJob, check_own_topic
 from ...job.uniqueness import OnConflict, check_conflict
 from ...link.session import Op
 from ...options import meant
@@ -47,7 +47,7 @@ def enqueue_many(
             those of its batch that wait for none.
         NotDurable: a batch was not confirmed in time; those before it were. If all jobs have ids, repeat the call.
     """
-    topic = check_topic(topic)
+    topic = check_own_topic(topic)
     check_conflict(on_conflict)
     check_level(durable)
     if not 1 <= batch_size <= MAX_BATCH:

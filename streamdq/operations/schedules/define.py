@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from typing_extensions import Unpack
 
 from ...errors import InvalidInput
-from ...job.job import NewJob, check_topic
+from ...job.job import NewJob, check_own_topic
 from ...job.retry import RetryInput
 from ...link.session import Op
 from ...options import unknown
@@ -143,7 +143,7 @@ def _put(topic: str, id: str, before: StoredSchedule | None, after: StoredSchedu
 
 
 def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new: NewJob) -> Changed:
-    topic, id = check_topic(topic), check_schedule_id(id)
+    topic, id = check_own_topic(topic), check_schedule_id(id)
     if store.session.bodies.encrypts and new.body != {}:
         raise InvalidInput(
             "schedule: a schedule's body is a template in Redis, so it can't be encrypted as this queue's bodies are: "

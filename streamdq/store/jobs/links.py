@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from ...job.after import PER_FIELD, Dependencies, Dependency, Waits
 
 SEPARATOR = "\x1f"
+BETWEEN = "\x1e"
+"""Between the parts of what a job waits for, as enqueue_after takes them."""
 GATED = "+"
 """Behind ``on_failure``: the first of those that the job waits for is a gate of its flow (lua/lib/flows.lua)."""
 OWN = "="

@@ -32,8 +32,8 @@ class Decided(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """Reply of sweep_flows. ``has_more``: call it again. ``next_ms``: otherwise, when; -1: not before a flow is begun or
-    has ended. ``late``: the flows whose deadline has passed.
+    """Reply of sweep_flows. ``has_more``: call it again. ``next_ms``: otherwise, when; -1: not before a flow is begun,
+    or has ended. ``late``: the flows whose deadline has passed.
     """
 
     now_ms: int

@@ -11,6 +11,7 @@ from ...link.session import Op
 from ..assembly import keys_of
 from ..calling import KeysAndArgs, ScriptCalls, Spread, has_not_begun
 from ..jobs.links import (
+    BETWEEN,
     Attached,
     Endings,
     LookedAfter,
@@ -80,7 +81,7 @@ class LinkScripts(ScriptCalls):
         """``how``: keep or replace the job that has the id; look: keep it, and put nothing in if there is none.
         ``job``: its id, and the rest of its record.
         """
-        args = (self._now(), spread, self._history, how, *job, "", len(dependencies), *dependencies)
+        args = (self._now(), spread, self._history, how, *job, "", BETWEEN.join(dependencies))
         return enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
 
     def enqueue_after_many(self, k: ShardKeys, spread: Spread, jobs: Sequence[NewInFlow]) -> Op[Enqueued]:
@@ -89,9 +90,9 @@ class LinkScripts(ScriptCalls):
         """
         now_ms, taken, looked = 0, dict[int, bytes](), 0
         while looked < len(jobs):
-            args = [self._now(), spread, self._history, "keep"]
+            args: list[Any] = [self._now(), spread, self._history, "keep"]
             for job in jobs[looked:]:
-                args += [job.id, job.rest, job.own, len(job.dependencies), *job.dependencies]
+                args += [job.id, job.rest, job.own, BETWEEN.join(job.dependencies)]
             reply = enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
             if not reply.current:
                 return Enqueued(False, now_ms, taken, looked, 0)
