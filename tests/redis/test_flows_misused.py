@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -213,6 +214,38 @@ async def test_a_flow_whose_own_job_was_cancelled_can_not_be(stepped: Space, mov
     await mover.look()
     assert stepped.queue.cancel_flow("f") is False
     assert stepped.state("one", "a") == "delayed"
+
+
+async def test_nothing_starts_because_another_job_of_the_flow_is_cancelled(
+    stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the mover tells of each one at once."""
+    with stepped.queue.flow("f") as flow:
+        first = flow.enqueue("a", 1, id="first", delay="1h")
+        undo = flow.enqueue("b", 2, id="undo", after=first, on_failure="run")
+        flow.enqueue("a", 3, id="last", after=undo)
+    await mover.look()
+    original, seen = session_module._carry_out, set[str]()
+
+    def look(link: Any, step: Any) -> Any:
+        result = original(link, step)
+        with monkeypatch.context() as patch, ThreadPoolExecutor(1) as thread:
+            patch.setattr(session_module, "_carry_out", original)
+            thread.submit(asyncio.run, _looked_once(stepped)).result()
+            seen.add(stepped.state("undo", "b"))
+        return result
+
+    monkeypatch.setattr(session_module, "_carry_out", look)
+    assert stepped.queue.cancel_flow("f")
+    assert seen == {"waiting", "gone"}
+
+
+async def _looked_once(space: Space) -> None:
+    mover = Mover(space)
+    try:
+        await mover.look()
+    finally:
+        await mover.close()
 
 
 def _late(space: Space, clock: ManualClock, *names: str) -> None:

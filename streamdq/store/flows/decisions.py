@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from ...config import MAX_BATCH
 from ...errors import ServerError
@@ -56,18 +57,24 @@ def cancel(session: Session, scripts: Scripts, topics: Topics, run: Run) -> Op[b
     state = yield from decide(session, scripts, topics, run, "withdraw")
     found = yield from members(session, run)
     jobs = [one for one in reversed(found) if one.outcome in (None, "dead")]
-    for begin in range(0, len(jobs), _AT_ONCE):
-        places: dict[ShardKeys, list[StoredParent]] = {}
-        for one in jobs[begin : begin + _AT_ONCE]:
-            places.setdefault(session.keys.shard(one.topic, one.shard), []).append(one)
-        running: list[AbortedAttempt] = []
-        for place, some in places.items():
-            for reply in (yield from _abort(scripts, topics, place, [(one.id, one.life) for one in some])):
-                running += [AbortedAttempt(place.prefix, *claim) for claim in reply.claims]
-        if running:
-            yield from _notify(session, running)
+    for _, of_topic in groupby(jobs, lambda one: one.topic):  # those of another topic may wait for them
+        together = list(of_topic)
+        for begin in range(0, len(together), _AT_ONCE):
+            yield from _abort_some(session, scripts, topics, together[begin : begin + _AT_ONCE])
     yield from decide(session, scripts, topics, run, "forget")
     return state == "w" or bool(found)
+
+
+def _abort_some(session: Session, scripts: Scripts, topics: Topics, jobs: Sequence[StoredParent]) -> Op[None]:
+    places: dict[ShardKeys, list[StoredParent]] = {}
+    for one in jobs:
+        places.setdefault(session.keys.shard(one.topic, one.shard), []).append(one)
+    running: list[AbortedAttempt] = []
+    for place, some in places.items():
+        for reply in (yield from _abort(scripts, topics, place, [(one.id, one.life) for one in some])):
+            running += [AbortedAttempt(place.prefix, *claim) for claim in reply.claims]
+    if running:
+        yield from _notify(session, running)
 
 
 def _abort(
