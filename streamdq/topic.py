@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypedDict, TypeVar, overload
 
 import typing_extensions
 from typing_extensions import Unpack
@@ -27,6 +28,8 @@ B = TypeVar("B")
 R = TypeVar("R")
 Returns = typing_extensions.TypeVar("Returns", default=Any)  # that of Python 3.11 has no default
 R_co = TypeVar("R_co", covariant=True)
+B_contra = TypeVar("B_contra", contravariant=True)
+P = ParamSpec("P")
 _NO_TYPES = (str, bytes, int, float, list, tuple, dict, set)
 
 
@@ -82,6 +85,16 @@ class Configures(Protocol[R_co]):
 
     @property
     def configure(self) -> Callable[..., R_co]: ...
+
+
+class TopicHandler(Protocol[B_contra, P, R_co]):
+    """A function that a worker has registered for a Topic. It stays the function that it is, and has ``enqueue``."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def enqueue(self, queue: Enqueues[R], body: B_contra, **options: Unpack[JobOptions]) -> R:
+        """As ``Topic.enqueue`` of its topic."""
+        ...
 
 
 class Topic(Generic[B, Returns]):
@@ -180,6 +193,26 @@ class Topic(Generic[B, Returns]):
         ``take`` and of callbacks. Creates a missing topic. ``queue``: a Queue or an AsyncQueue.
         """
         return queue.configure(self.name, ttr=self.ttr, retry=self.retry, create=True)
+
+
+def enqueueable(function: Any, topic: Topic[Any]) -> None:
+    """Gives a topic's handler its ``enqueue``: ``close.enqueue(queue, CloseOrder(42))``. One that handles several
+    topics says that it can't tell which is meant. A bound method gets none.
+    """
+    before = getattr(getattr(function, "enqueue", None), "__self__", None)
+    if isinstance(before, Topic) and before.name != topic.name:
+        function.enqueue = _Several(function).enqueue
+    elif not hasattr(function, "enqueue"):
+        with suppress(AttributeError):
+            function.enqueue = topic.enqueue
+
+
+class _Several:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = getattr(function, "__qualname__", repr(function))
+
+    def enqueue(self, *_: Any, **__: Any) -> Any:
+        raise InvalidInput(f"enqueue: {self._name} handles several topics; use the enqueue of one of them")
 
 
 def _with_version(job: Any, version: int) -> Any:

@@ -262,8 +262,7 @@ FLOWS = ReadMetric(
 )
 FLOWS_OVERDUE = ReadMetric(
     "streamdq_flows_overdue_seconds",
-    "How long a mover should have looked at a flow: to start its jobs, to remove those of one that was not completed, "
-    "or to cancel what has not ended at its deadline.",
+    "How long a mover should have looked at a flow, for example because its deadline has passed.",
 )
 OLDEST_PENDING = ReadMetric(
     "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP

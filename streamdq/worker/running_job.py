@@ -94,7 +94,7 @@ class RunningJob(Job):
         return self._running("async_queue")[1].queues.awaited()
 
     def results(self, *, group: str | None = None) -> JobResults:
-        """The jobs that this one waited for (``after``), in their order, each with its outcome and its result:
+        """The jobs that this job waited for (``after``), in their order, each with its outcome and its result:
         ``for part in job.results():``, in an ``async def`` handler ``async for``. They are read while you iterate, a
         hundred at a time. ``group``: whose results, if several groups of a topic keep theirs.
 

@@ -32,7 +32,7 @@ from ..process.loop import running_loop
 from ..store.jobs.records import encode
 from ..times.clock import RedisClock
 from ..times.durations import Duration
-from ..topic import Topic
+from ..topic import Topic, TopicHandler, enqueueable
 from .declared_schedules import Declared
 from .handlers import Handler, Handlers, Upcast, check, handler_of, upcast_of, with_upcasts
 from .hung import EXIT_HUNG
@@ -136,7 +136,7 @@ class Worker(Generic[S]):
         batch: None = None,
         result: Duration | None = None,
         process: bool = False,
-    ) -> Callable[[Callable[Concatenate[B, P], R]], Callable[Concatenate[B, P], R]]: ...
+    ) -> Callable[[Callable[Concatenate[B, P], R]], TopicHandler[B, Concatenate[B, P], R]]: ...
 
     @overload
     def handler(
@@ -148,7 +148,7 @@ class Worker(Generic[S]):
         batch: int,
         result: Duration | None = None,
         process: bool = False,
-    ) -> Callable[[Callable[Concatenate[list[B], P], R]], Callable[Concatenate[list[B], P], R]]: ...
+    ) -> Callable[[Callable[Concatenate[list[B], P], R]], TopicHandler[B, Concatenate[list[B], P], R]]: ...
 
     @suggesting
     def handler(
@@ -168,7 +168,8 @@ class Worker(Generic[S]):
         worker. None: the newest ``upcast``'s; without any, it takes whatever comes. ``result``: for how long what it
         returns is kept for ``Queue.result``, as JSON; 0: no longer. None: as the topic has it for this group.
         ``process``: for a ``def`` function that computes: each call runs in one of the worker's processes (``pool``).
-        Options that are not given are those of the Topic, if ``topic`` is one.
+        Options that are not given are those of the Topic, if ``topic`` is one; the function then also has the Topic's
+        ``enqueue``: ``close.enqueue(queue, CloseOrder(42))``.
 
         Raises:
             InvalidInput: the topic has a handler already, or the function's signature can't be served.
@@ -190,6 +191,8 @@ class Worker(Generic[S]):
                 name, function, batch, ttr_ms, schedule, takes, expected, result_ms, process=process
             )
             self._implied.discard(name)
+            if isinstance(topic, Topic):
+                enqueueable(function, topic)
             return function
 
         return register

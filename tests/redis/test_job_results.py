@@ -176,7 +176,7 @@ async def test_what_has_failed_has_its_outcome_and_raises_why(space: Space, seen
         (None, None, ResultTimeout, "was kicked since"),
     ],
 )
-def test_how_each_end_is_told(
+def test_what_each_end_raises(
     outcome: str | None, kept: StoredResult | None, error: type[Exception], message: str
 ) -> None:
     found = failure_of(StoredParent("t", 0, "", "a", outcome), kept)

@@ -114,3 +114,45 @@ def test_what_is_refused(wrong: dict[str, object]) -> None:
 def test_its_options_are_those_of_a_queue() -> None:
     options = set(inspect.signature(Queue.enqueue).parameters) - {"self", "topic", "body", "version"}
     assert set(JobOptions.__annotations__) == options
+
+
+async def test_a_handler_of_a_topic_enqueues_to_it(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler(orders)
+    async def close(order: CloseOrder) -> None:
+        seen.add(order.order_id)
+
+    @worker.handler(Topic("many", CloseOrder), batch=2)
+    async def several(bodies: list[CloseOrder]) -> None:
+        seen.add([one.order_id for one in bodies])
+
+    async with space.serving(worker):
+        job = close.enqueue(space.queue, CloseOrder(order_id=1), id="a", delay="1ms")
+        with space.queue.pipeline() as pipe:
+            several.enqueue(pipe, CloseOrder(order_id=2))
+        assert sorted(await seen.count(2), key=str) == [1, [2]]
+    assert (job.topic, job.version) == ("order.close", 2)
+    await close(CloseOrder(order_id=3))  # it stays the function that it is
+    assert seen.all[-1] == 3
+    assert inspect.iscoroutinefunction(close)
+
+
+def test_a_handler_of_several_topics_can_not_tell_which_is_meant(space: Space) -> None:
+    def close(order: CloseOrder) -> None: ...
+
+    space.worker().handler(orders)(close)
+    again = space.worker("audit").handler(orders)(close)
+    again.enqueue(space.queue, CloseOrder(order_id=1), id="a")
+    both = space.worker().handler(Topic("other", CloseOrder))(close)
+    with pytest.raises(InvalidInput, match=r"close handles several topics; use the enqueue of one of them"):
+        both.enqueue(space.queue, CloseOrder(order_id=2))
+    assert [job.id for job in space.queue.find("order.close")] == ["a"]
+
+
+def test_handlers_that_take_no_attribute_work_without(space: Space) -> None:
+    class Shop:
+        def close(self, order: CloseOrder) -> None: ...
+
+    registered = space.worker().handler(orders)(Shop().close)
+    assert not hasattr(registered, "enqueue")

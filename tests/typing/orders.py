@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel
 
 from streamdq import AsyncQueue, Attempt, CallNext, Job, NewJob, Queue, RunningJob, Topic, Worker
-from streamdq.operations.pipeline import Pipelined
+from streamdq.operations.jobs.pipeline import Pipelined
 from streamdq.testing import Memory, RunWorker
 
 
@@ -69,6 +69,8 @@ async def right(queue: Queue, awaited: AsyncQueue) -> list[Job | Pipelined]:
     ttr_ms: list[int] = [orders.configure(queue).ttr_ms, (await orders.configure(awaited)).ttr_ms]
     queue.enqueue_many("mail", [NewJob({"to": ""}), {"body": 1}])
     untyped: NewJob = NewJob(1)
+    by_handler: list[Job] = [close.enqueue(queue, CloseOrder(order_id=1), delay="30m")]
+    by_handler += [await close_all.enqueue(awaited, CloseOrder(order_id=1)), made]
     await close(CloseOrder(order_id=untyped.body + len(ids) + len(ttr_ms)), made)
     return [made, later, collected, also]
 
@@ -87,6 +89,9 @@ async def not_right(queue: Queue, awaited: AsyncQueue) -> None:
     await orders.enqueue(awaited, Mail(to="a"))  # wrong
     orders.enqueue_many(queue, [NewJob(Mail(to="a"))])  # wrong
     orders.enqueue(queue, CloseOrder(order_id=1), dealy="1s")  # wrong
+    close.enqueue(queue, Mail(to="a"))  # wrong
+    close.enqueue(queue, CloseOrder(order_id=1), dealy="1s")  # wrong
+    close_all.enqueue(queue, [CloseOrder(order_id=1)])  # wrong
     orders.enqueue(queue, CloseOrder(order_id=1), version=3)  # wrong
     queue.enqueue("mail", {}, dealy="1s")  # wrong
     queue.enqueue("mail", {}).result()  # wrong

@@ -1446,7 +1446,7 @@ export interface components {
         FlowOut: {
             /** Name */
             name: string;
-            /** @description `blocked`: what has not ended waits for jobs that have failed. `failed`: all has ended, and some of it has failed. */
+            /** @description `blocked`: the jobs that have not ended wait for failed ones. `failed`: all jobs have ended, and some have failed. */
             state: components["schemas"]["FlowState"];
             /** Jobs */
             jobs: number;

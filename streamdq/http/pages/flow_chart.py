@@ -22,7 +22,7 @@ KINDS = ("done", "failed", "blocked", "running", "ready", "delayed", "waiting")
 """How the states of jobs are drawn, in this order; all other ends are failures."""
 
 
-class Part(NamedTuple):
+class Stretch(NamedTuple):
     """Of a box's bar."""
 
     kind: str
@@ -42,7 +42,7 @@ class Box:
     kind: str
     x: float
     y: float
-    parts: Sequence[Part]
+    parts: Sequence[Stretch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +135,13 @@ def _most_telling(kinds: Mapping[str, int]) -> str:
     return next((kind for kind in order if kind in kinds), "waiting")
 
 
-def _parts(kinds: Mapping[str, int]) -> list[Part]:
+def _parts(kinds: Mapping[str, int]) -> list[Stretch]:
     """Each visible, however small."""
     room, total = _WIDTH - 2 * _PAD - _LEAST * len(kinds), sum(kinds.values())
     parts, x = [], float(_PAD)
     for kind, count in kinds.items():
         width = _LEAST + room * count / total
-        parts.append(Part(kind, round(x, 2), round(width, 2)))
+        parts.append(Stretch(kind, round(x, 2), round(width, 2)))
         x += width
     return parts
 

@@ -27,8 +27,8 @@ class FlowOut(BaseModel):
 
     name: str
     state: FlowState = Field(
-        description="`blocked`: what has not ended waits for jobs that have failed. `failed`: all has ended, and some "
-        "of it has failed."
+        description="`blocked`: the jobs that have not ended wait for failed ones. `failed`: all jobs have ended, and "
+        "some have failed."
     )
     jobs: int
     stages: list[FlowStageOut] = Field(description="In the order in which they were added; none while it is built.")
