@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from .link.session import Op
     from .mover.mover import MoverThread
     from .operations.attempts.claimed import ClaimedJob
+    from .operations.bounds import Bound
     from .operations.find.actions import Acted
     from .operations.find.conditions import Where
-    from .operations.find.criteria import Bound
     from .operations.find.search import Progress, Search
     from .operations.flows.builder import AsyncFlow, Flow
     from .operations.history.events import AsyncEvents, Events

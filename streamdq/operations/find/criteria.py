@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from ...errors import InvalidInput
 from ...job.job import JobState, check_group, check_id, check_key
 from ...keys import plain
-from ...schedules.civil import civil_moment_ms
 from ...store.find.wanted import OfGroup, Whole
-from ...times.durations import Duration, Moment, moment_ms, to_ms
+from ..bounds import Bound, Time, time_of
 from .conditions import Condition, Where, conditions_in
-
-Bound = Moment | str | timedelta
-"""A moment; or, as a timedelta or a text such as "10m" or "-1h", one counted from now."""
 
 BLOCKED = "blocked"
 """Of the jobs that wait for others: those that can't start, because one of the others has failed."""
@@ -25,20 +19,6 @@ FINDABLE = (
     JobState.WAITING, BLOCKED, JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD, JobState.DONE,
 )  # fmt: skip
 NEVER_MS = 10**15
-_MOST_DIGITS = 20  # of a time in ms; int() refuses thousands
-_RELATIVE = re.compile(r"([+-]?)(\d.*[a-z])")
-
-
-class Time(NamedTuple):
-    """``ms`` None: no limit."""
-
-    ms: int | None
-    relative: bool = False
-
-    def at(self, now_ms: int, otherwise: int) -> int:
-        if self.ms is None:
-            return otherwise
-        return now_ms + self.ms if self.relative else self.ms
 
 
 @dataclass(frozen=True)
@@ -133,40 +113,3 @@ def _prefix(text: str) -> str:
     if not isinstance(text, str):
         raise InvalidInput(f"id_prefix: {text!r} is not a text")
     return check_id(plain(text) + "x")[:-1]
-
-
-def time_of(bound: Bound | None, name: str) -> Time:
-    """What a caller has passed as ``name``.
-
-    Raises:
-        InvalidInput: it can't be read.
-    """
-    try:
-        return _time(bound)
-    except InvalidInput as error:
-        raise InvalidInput(re.sub("^(at|due):", f"{name}:", str(error))) from None
-
-
-def _time(bound: Bound | None) -> Time:
-    if bound is None or bound == "":
-        return Time(None)
-    if isinstance(bound, timedelta):
-        return _from_now(abs(bound), bound < timedelta(0))
-    if isinstance(bound, str):
-        return _time_in(bound.strip())
-    return Time(moment_ms(bound))
-
-
-def _time_in(text: str) -> Time:
-    if text == "now":
-        return Time(0, relative=True)
-    if found := _RELATIVE.fullmatch(text):
-        return _from_now(found[2], found[1] == "-")
-    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
-        return Time(moment_ms(int(text)))
-    return Time(civil_moment_ms(text, None, None))
-
-
-def _from_now(span: Duration, ago: bool) -> Time:
-    ms = to_ms(span, "due")
-    return Time(-ms if ago else ms, relative=True)

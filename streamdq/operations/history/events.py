@@ -22,7 +22,7 @@ from ...store.history.rows import known_row_in
 from ...store.namespace import now_ms
 from ...store.redis_store import RedisStore
 from ...times.durations import Duration, to_ms
-from ..find.criteria import Bound, Time, time_of
+from ..bounds import Bound, Time, time_of
 from ..known import topic_names
 from .job_history import JobEvent, with_failures
 
