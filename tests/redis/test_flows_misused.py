@@ -76,7 +76,7 @@ def test_no_job_waits_for_a_flow(space: Space) -> None:
 async def test_a_task_adds_jobs_when_the_block_ends(
     space: Space, queue: AsyncQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that it was told were added are there, and it is told which one was not."""
+    """All that were added are there, and the next one is refused."""
     monkeypatch.setattr(builder, "MAX_BATCH", 5)
     added: list[str] = []
     has_begun = asyncio.Event()
