@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import AsyncQueue, FlowState, Job, NewJob
+from streamdq import AsyncQueue, FlowState, Job, NewJob, forks
 from streamdq.errors import InvalidInput, ServerUnavailable
 from streamdq.job.flow import FLOWS
 from streamdq.link import session as session_module
@@ -76,7 +76,7 @@ def test_no_job_waits_for_a_flow(space: Space) -> None:
 async def test_a_task_adds_jobs_when_the_block_ends(
     space: Space, queue: AsyncQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that it was told were added are there, and it is told which one was not."""
+    """All that were added are there, and the next one is refused."""
     monkeypatch.setattr(builder, "MAX_BATCH", 5)
     added: list[str] = []
     has_begun = asyncio.Event()
@@ -141,6 +141,24 @@ def test_a_program_is_told_to_exit_at_the_end_of_the_block(space: Space, monkeyp
     with pytest.raises(SystemExit):
         build()
     assert state(space) is FlowState.CANCELLED
+
+
+def test_a_child_process_leaves_the_block(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was forked there; the flow is its parent's."""
+
+    def build() -> None:
+        with space.queue.flow("f") as flow:
+            flow.enqueue("a", 1, id="one", delay="1h")
+            monkeypatch.setattr(forks, "depth", forks.depth + 1)
+            with pytest.raises(InvalidInput, match="inside its block"):
+                flow.enqueue("a", 2)
+            raise SystemExit
+
+    with pytest.raises(SystemExit):
+        build()
+    monkeypatch.undo()
+    assert state(space) is FlowState.BUILDING
+    assert space.queue.cancel_flow("f")
 
 
 def test_jobs_that_were_not_sent_are_sent_later(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:

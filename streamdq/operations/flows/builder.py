@@ -15,6 +15,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+from ... import forks
 from ...config import MAX_BATCH
 from ...errors import FlowExists, FlowWithdrawn, InvalidInput, StreamdqError
 from ...job.after import MAX_PARENTS, After, OnFailure, Parent, Waits
@@ -64,7 +65,7 @@ class Building:
         self._unsent: list[_Added] = []
         self._shards: dict[int, int] = {}  # of those that were put in, by their numbers
         self._unsent_bytes = self._gates = 0
-        self._is_in_block = False
+        self._block_of: int | None = None  # the process whose block runs, by its forks.depth
         self._has_own = False  # whether the flow's own job is put in, or was
 
     def begin(self) -> Op[None]:
@@ -78,7 +79,7 @@ class Building:
                 store.session, store.scripts, store.topics, named, _WITHIN_MS, self._deadline_ms
             )
             if code == 1:
-                self._run, self._is_in_block = run, True
+                self._run, self._block_of = run, forks.depth
                 return
             # -2: another process builds one, or was killed.
             if code == -1 or (yield from self._decide(run, "withdraw")) == "o":
@@ -91,7 +92,7 @@ class Building:
         Raises:
             InvalidInput: an argument is, or the block has not begun, or has ended: nobody would send the job.
         """
-        if not self._is_in_block:
+        if self._block_of != forks.depth:
             raise InvalidInput(f"flow {self.name!r}: add jobs inside its block: with queue.flow(…) as flow")
         if topic == FLOWS:
             raise InvalidInput(f"topic: {FLOWS} is for the flows' own jobs; no worker would run this one")
@@ -105,6 +106,11 @@ class Building:
         if len(self._unsent) >= MAX_BATCH or self._unsent_bytes >= MAX_BYTES:
             yield from self._send()
         return FlowJob(*added)
+
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether this process was forked in the block. It leaves the block, too, and the flow is its parent's."""
+        return self._block_of not in (None, forks.depth)
 
     def _encoded(self, topic: str, new: NewJob) -> Encoded:
         bodies, is_root = self._store.session.bodies, new.after is None
@@ -177,7 +183,7 @@ class Building:
         Raises:
             FlowWithdrawn
         """
-        self._is_in_block = False
+        self._block_of = None
         try:
             yield from self._send()
             if self._jobs:
@@ -213,7 +219,7 @@ class Building:
         """Leaves nothing behind, unless the flow is open: then it returns "o". What can't be reached is left to the
         mover.
         """
-        self._is_in_block = False
+        self._block_of = None
         try:
             state = yield from self._decide(self._run, "withdraw")
             if state != "o" and self._has_own:
@@ -311,6 +317,8 @@ class Flow:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._building.is_of_parent:
+            return
         try:
             run(self._link, self._building.complete() if error is None else self._building.withdraw())
         except (KeyboardInterrupt, SystemExit):
@@ -369,6 +377,8 @@ class AsyncFlow:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._building.is_of_parent:
+            return
         try:
             async with self._lock:  # another task may be adding jobs
                 await arun(self._link, self._building.complete() if error is None else self._building.withdraw())
