@@ -61,7 +61,7 @@ def flows(bench: Bench) -> list[Figure]:
     return [
         Figure("flows", f"Redis's CPU for each of {count:,} jobs of a flow, and a join", flow.whole, "µs", single.whole,
                "one that belongs to none", ratio_at_most=1.2, raw=flow.raw("flow") | single.raw("single")),
-        Figure("flows", "calls to the join's shard", float(sum(calls.values())), "jobs", at_most=60, raw=dict(calls)),
+        Figure("flows", "calls to the join's shard", float(sum(calls.values())), "calls", at_most=60, raw=dict(calls)),
         Figure("flows", "memory of the flow beyond that of its jobs", bytes_of[1] - bytes_of[0], "bytes",
                at_most=4096),
         Figure("flows", "from the end of the last job to the start of the join, Cluster", last_ms, "ms", at_most=50),
@@ -178,7 +178,7 @@ def _scripts_on(server: RedisServer, prefix: str) -> Iterator[Counter[str]]:
             for command in monitor.listen():
                 words = str(command["command"]).split(" ", 4)
                 if words[0].upper() in ("FCALL", "EVALSHA", "EVAL") and words[3].startswith(prefix):
-                    seen[words[1].rpartition("_")[2] if words[0].upper() == "FCALL" else "evalsha"] += 1
+                    seen[words[1].split("_", 2)[2] if words[0].upper() == "FCALL" else "EVALSHA"] += 1
                 if ended.is_set():
                     return
 

@@ -56,7 +56,7 @@ local function failures_in(letter) return letter ~= '.' and letter ~= 'o' and 1 
 
 -- hear(s, w, news): one of those that it waits for has ended, or goes on. news = {index=, how=, generation=, seen=}. What is older
 -- than what is known is ignored, and what is done stays done. seen: the generation that was known when its shard was asked,
--- because that shard may have lost what is known here; nil = it told by itself.
+-- because that shard may have lost what is known here; nil = it unblocked by itself.
 local function hear(s, w, news)
   local states = states_at(s, w, math.floor(news.index / PER_FIELD))
   local i = news.index % PER_FIELD + 1
@@ -178,7 +178,7 @@ local function start_jobs(s)
   local starting = s.starting or {}
   if #starting == 0 then return end
   local looks, blocked, dependencies = link_key(s, 'dependents'), link_key(s, 'blocked'), link_key(s, 'dependencies')
-  local look, fields, known, members, over, told = string.format('%.0f', s.now + LOOK_AFTER_MS), {}, {}, {}, {}, {}
+  local look, fields, known, members, over, unblocked = string.format('%.0f', s.now + LOOK_AFTER_MS), {}, {}, {}, {}, {}
   for _, one in ipairs(starting) do
     local w = one.w
     if waits_for_gate_alone(w) then
@@ -188,10 +188,10 @@ local function start_jobs(s)
       w.looks = 0
       keep_wait(s, w)
       known[#known + 1], known[#known + 2] = look, w.member
-      members[#members + 1], told[#told + 1] = w.member, one.job
+      members[#members + 1], unblocked[#unblocked + 1] = w.member, one.job
     end
   end
-  if #told > 0 then
+  if #unblocked > 0 then
     redis.call('ZADD', looks, unpack(known))
     redis.call('ZREM', blocked, unpack(members))
   end
@@ -201,7 +201,7 @@ local function start_jobs(s)
     redis.call('HDEL', dependencies, unpack(fields))
     redis.call('ZREM', looks, unpack(over))
   end
-  note_waits(s, told, 'unblocked')
+  note_waits(s, unblocked, 'unblocked')
 end
 
 -- look_again_at(s, w): returns when the mover looks at it next: seldom, if it waits long

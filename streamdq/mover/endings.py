@@ -27,7 +27,7 @@ _AGAIN_MS, _AGAIN_AT_MOST_MS = 30_000, 600_000
 _SOON_MS = 1_000
 
 
-class _Told(NamedTuple):
+class _NewsFor(NamedTuple):
     """For one follower, of one job."""
 
     ending: Ending
@@ -71,10 +71,10 @@ class Endings(ShardLoop):
         """Tells all followers, and notes which of them have ended, and when to tell the others again. Returns when to
         look again.
         """
-        places: dict[ShardKeys, list[_Told]] = {}
+        places: dict[ShardKeys, list[_NewsFor]] = {}
         for ending in endings:
             for one in ending.followers:
-                places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(_Told(ending, one))
+                places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(_NewsFor(ending, one))
         gone, failed = await self._tell_all(places)
         again = [now_ms + (_SOON_MS if one.field in failed else _again_ms(one, now_ms)) for one in endings]
         args = [
@@ -86,7 +86,7 @@ class Endings(ShardLoop):
         # A follower that is not there may come yet: ``delivered`` then has the news sent again soon.
         return min([now_ms + _SOON_MS, *again] if gone else again)
 
-    async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_Told]]) -> tuple[dict[str, list[str]], set[str]]:
+    async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_NewsFor]]) -> tuple[dict[str, list[str]], set[str]]:
         """Returns the lines of followers that have ended, by ending; and the endings that did not reach all."""
         gone: dict[str, list[str]] = {}
         failed: set[str] = set()
@@ -104,7 +104,7 @@ class Endings(ShardLoop):
                 gone.setdefault(field, []).append(line)
         return gone, failed
 
-    async def _deliver_to(self, place: ShardKeys, news: Sequence[_Told]) -> list[tuple[str, str]]:
+    async def _deliver_to(self, place: ShardKeys, news: Sequence[_NewsFor]) -> list[tuple[str, str]]:
         """Returns the followers that have ended: the field of the ending, and their line."""
         ended: list[tuple[str, str]] = []
         # What is for the same job together: a call does so much.

@@ -1,4 +1,4 @@
-"""Jobs that wait for others, and how these are told to have ended."""
+"""Jobs that wait for others, and how these are by_job to have ended."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ class LinkScripts(ScriptCalls):
 
     def deliver(self, k: ShardKeys, news: Sequence[News]) -> Op[list[Received]]:
         """What became of each piece of news."""
-        told: dict[tuple[str, str], list[int]] = {}
+        by_job: dict[tuple[str, str], list[int]] = {}
         for i, one in enumerate(news):
-            told.setdefault((one.id, one.nonce), []).append(i)
-        found, left = [Received.ENDED] * len(news), [*told.items()]
+            by_job.setdefault((one.id, one.nonce), []).append(i)
+        found, left = [Received.ENDED] * len(news), [*by_job.items()]
         while left:  # a call may leave some to the next one
             args = [self._now(), self._history]
             for (id, nonce), some in left:
