@@ -12,6 +12,7 @@ import pytest
 from streamdq import AsyncQueue, FlowState, Job, NewJob, forks
 from streamdq.errors import InvalidInput, ServerUnavailable
 from streamdq.job.flow import FLOWS
+from streamdq.keys import shard_of
 from streamdq.link import session as session_module
 from streamdq.link.session import Op
 from streamdq.mover import flows as mover_flows
@@ -19,7 +20,7 @@ from streamdq.operations.flows import builder
 from streamdq.operations.jobs import after
 from streamdq.store.flows import decisions
 from streamdq.store.scripts import links
-from streamdq.store.scripts.flows import Run
+from streamdq.store.scripts.flows import Run, Swept
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, Space
 from tests.redis.test_flows import Mover, state
@@ -57,7 +58,7 @@ def test_jobs_are_added_in_the_block_alone(space: Space) -> None:
 
 
 def test_no_job_of_a_flow_is_put_into_the_topic_of_the_flows(space: Space) -> None:
-    with space.queue.flow("f") as flow, pytest.raises(InvalidInput, match="no worker would run"):
+    with space.queue.flow("f") as flow, pytest.raises(InvalidInput, match="is kept for flows"):
         flow.enqueue(FLOWS, 1)
 
 
@@ -234,14 +235,18 @@ async def test_a_flow_whose_own_job_was_cancelled_can_not_be(stepped: Space, mov
     assert stepped.state("one", "a") == "delayed"
 
 
+@pytest.mark.parametrize("topics", [("a", "b"), ("a", "a")])
 async def test_nothing_starts_because_another_job_of_the_flow_is_cancelled(
-    stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch
+    stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch, topics: tuple[str, str]
 ) -> None:
     """Even if the mover tells of each one at once."""
+    stepped.queue.configure("a", shards=2, create=True)
+    first, undo, last = "x0", "x4", "x1"  # of one topic, in two shards: the first and the last are in the same one
+    assert shard_of(first, 2) == shard_of(last, 2) != shard_of(undo, 2)
     with stepped.queue.flow("f") as flow:
-        first = flow.enqueue("a", 1, id="first", delay="1h")
-        undo = flow.enqueue("b", 2, id="undo", after=first, on_failure="run")
-        flow.enqueue("a", 3, id="last", after=undo)
+        begun = flow.enqueue(topics[0], 1, id=first, delay="1h")
+        undone = flow.enqueue(topics[1], 2, id=undo, after=begun, on_failure="run")
+        flow.enqueue(topics[0], 3, id=last, after=undone)
     await mover.look()
     original, seen = session_module._carry_out, set[str]()
 
@@ -250,7 +255,7 @@ async def test_nothing_starts_because_another_job_of_the_flow_is_cancelled(
         with monkeypatch.context() as patch, ThreadPoolExecutor(1) as thread:
             patch.setattr(session_module, "_carry_out", original)
             thread.submit(asyncio.run, _looked_once(stepped)).result()
-            seen.add(stepped.state("undo", "b"))
+            seen.add(stepped.state(undo, topics[1]))
         return result
 
     monkeypatch.setattr(session_module, "_carry_out", look)
@@ -282,7 +287,7 @@ async def test_a_mover_that_stood_still_leaves_later_flows_alone(
 
     async def stand_still(link: Any, op: Any) -> Any:
         found = await original(link, op)
-        if isinstance(found, tuple) and found[1]:
+        if isinstance(found, Swept) and found.late:
             monkeypatch.setattr(mover_flows, "arun", original)
             assert stepped.queue.cancel_flow("f")
             clock.advance("1h")

@@ -94,8 +94,6 @@ class Building:
         """
         if self._block_of != forks.depth:
             raise InvalidInput(f"flow {self.name!r}: add jobs inside its block: with queue.flow(…) as flow")
-        if topic == FLOWS:
-            raise InvalidInput(f"topic: {FLOWS} is for the flows' own jobs; no worker would run this one")
         job = self._encoded(topic, new)
         waits = job.waits
         assert waits is not None

@@ -11,6 +11,7 @@ from ...keys import ShardKeys
 from ...link.session import Op, Session, returned, together
 from ...process.logs import log
 from ..aborts import AbortedAttempt, notify_workers
+from ..jobs.linked import on_failures
 from ..jobs.links import Ending, News, StoredParent
 from ..replies import OUTDATED, AbortReply
 from ..scripts import Scripts
@@ -50,25 +51,37 @@ def _tell(session: Session, scripts: Scripts, topics: Topics, gates: Sequence[En
 
 
 def cancel(session: Session, scripts: Scripts, topics: Topics, run: Run) -> Op[bool]:
-    """Nothing of the flow starts any more: its jobs that wait are cancelled, and attempts that run are aborted. Those
-    that were added last come first, so that none starts because another one is cancelled. Repeat it if it is
-    interrupted. False: there is no such flow.
+    """Nothing of the flow starts any more: its jobs that wait are cancelled, and attempts that run are aborted. Repeat
+    it if it is interrupted. False: there is no such flow.
     """
     state = yield from decide(session, scripts, topics, run, "withdraw")
     found = yield from members(session, run)
     jobs = [one for one in reversed(found) if one.outcome in (None, "dead")]
-    for _, of_topic in groupby(jobs, lambda one: one.topic):  # those of another topic may wait for them
-        together = list(of_topic)
-        for begin in range(0, len(together), _AT_ONCE):
-            yield from _abort_some(session, scripts, topics, together[begin : begin + _AT_ONCE])
+    hows = yield from on_failures(session, [(_place(session, one), one.id, one.life) for one in jobs])
+    # A job that runs if another one fails must be cancelled before that one. Those that were added last come first, as
+    # they may wait for the others.
+    runs = [one for one, how in zip(jobs, hows, strict=True) if how == "run"]
+    others = [one for one, how in zip(jobs, hows, strict=True) if how != "run"]
+    for _, in_one_shard in groupby(runs, lambda one: _place(session, one)):
+        yield from _abort_all(session, scripts, topics, list(in_one_shard))
+    yield from _abort_all(session, scripts, topics, others)
     yield from decide(session, scripts, topics, run, "forget")
     return state == "w" or bool(found)
+
+
+def _place(session: Session, one: StoredParent) -> ShardKeys:
+    return session.keys.shard(one.topic, one.shard)
+
+
+def _abort_all(session: Session, scripts: Scripts, topics: Topics, jobs: Sequence[StoredParent]) -> Op[None]:
+    for begin in range(0, len(jobs), _AT_ONCE):
+        yield from _abort_some(session, scripts, topics, jobs[begin : begin + _AT_ONCE])
 
 
 def _abort_some(session: Session, scripts: Scripts, topics: Topics, jobs: Sequence[StoredParent]) -> Op[None]:
     places: dict[ShardKeys, list[StoredParent]] = {}
     for one in jobs:
-        places.setdefault(session.keys.shard(one.topic, one.shard), []).append(one)
+        places.setdefault(_place(session, one), []).append(one)
     running: list[AbortedAttempt] = []
     for place, some in places.items():
         for reply in (yield from _abort(scripts, topics, place, [(one.id, one.life) for one in some])):

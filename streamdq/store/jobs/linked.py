@@ -17,6 +17,7 @@ from .links import (
     followers_in,
     head_in,
     member,
+    on_failure_in,
     parents_in,
     part_fields,
 )
@@ -71,6 +72,12 @@ def blocked(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[
     """Which of these jobs, by shard, id and nonce, can't start, because another one has failed."""
     reads = [Command(k.blocked, ("ZSCORE", k.blocked, member(id, nonce))) for k, id, nonce in jobs]
     return [checked(reply) is not None for reply in (yield from in_steps(session, reads))]
+
+
+def on_failures(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[str]]:
+    """For each job, by shard, id and nonce: what becomes of it if one that it waits for fails; "" if it waits for none."""
+    reads = [Command(k.dependencies, ("HGET", k.dependencies, member(id, nonce))) for k, id, nonce in jobs]
+    return [on_failure_in(head) if (head := checked(reply)) else "" for reply in (yield from in_steps(session, reads))]
 
 
 def followers(session: Session, k: ShardKeys, id: str) -> Op[list[Follower]]:

@@ -226,11 +226,16 @@ def head_in(head: bytes) -> tuple[int, bool]:
     return int(total), on_failure.endswith(GATED)
 
 
+def on_failure_in(head: bytes) -> str:
+    """What becomes of a job if one that it waits for fails."""
+    return head.decode().split("|")[4].rstrip(GATED).partition(OWN)[0]
+
+
 def dependencies_in(head: bytes, blocked: bool, stored: Sequence[bytes | None]) -> Dependencies:
     """``stored``: the values of ``fields_of``."""
-    total, done, failed, delay_ms, on_failure, _ = head.decode().split("|")
+    total, done, failed, delay_ms, _, _ = head.decode().split("|")
     jobs = [Dependency(one.topic, one.id, one.outcome) for one in parents_in(stored)]
-    how: Any = on_failure.rstrip(GATED).partition(OWN)[0]
+    how: Any = on_failure_in(head)
     _, has_gate = head_in(head)
     is_open = has_gate and jobs[0].outcome == "done"
     return Dependencies(
