@@ -200,7 +200,7 @@ def dependencies_in(head: bytes, blocked: bool, stored: Sequence[bytes | None]) 
     total, done, failed, delay_ms, on_failure, _ = head.decode().split("|")
     jobs = [Dependency(one.topic, one.id, one.outcome) for one in parents_in(stored)]
     how: Any = on_failure.rstrip(GATED + OWN)
-    _, has_gate = head_in(head)
+    has_gate = on_failure.endswith(GATED)
     is_open = has_gate and jobs[0].outcome == "done"
     return Dependencies(
         int(total) - has_gate, int(done) - is_open, int(failed), how, int(delay_ms), blocked, tuple(jobs[has_gate:])
