@@ -233,8 +233,8 @@ async def _look_at_flows(queue: AsyncQueue, look: _Look) -> None:
                     look.due_ms = min(look.due_ms or at_ms, at_ms)
                 continue
             look.busy = True
-            _, late = await carry_out_async(queue, scripts.sweep_flows(shard, MAX_BATCH))
-            for overdue in late:
+            swept = await carry_out_async(queue, scripts.sweep_flows(shard, MAX_BATCH))
+            for overdue in swept[-1]:
                 run = Run(shard, overdue, "")
                 await carry_out_async(queue, decisions.cancel(session, scripts, store.topics, run))
 
