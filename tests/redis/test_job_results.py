@@ -170,6 +170,7 @@ async def test_what_has_failed_has_its_outcome_and_raises_why(space: Space, seen
         ("archived", None, JobFailed, r"was buried \(archived\)"),
         ("cancelled", None, JobCancelled, "was cancelled"),
         ("replaced", None, JobCancelled, "was replaced"),
+        ("replaced", StoredResult(EndState.DEAD, b"buried|of the new job"), JobCancelled, "was replaced"),
         ("expired", None, JobExpired, "would have started too late"),
         ("left", None, ResultGone, "neither a job"),
         ("lost", None, ResultGone, "neither a job"),

@@ -81,9 +81,8 @@ def chart_of(stages: Sequence[FlowStage]) -> FlowChart:
     width = max((len(row) for row in rows), default=0) * (_WIDTH + _GAP_X) - _GAP_X + 2 * _EDGE
     places: dict[int, tuple[float, float]] = {}
     for n, row in enumerate(rows):
-        left = (width - (len(row) * (_WIDTH + _GAP_X) - _GAP_X)) / 2
-        for i, number in enumerate(row):
-            places[number] = left + i * (_WIDTH + _GAP_X), _EDGE + n * (_HEIGHT + _GAP_Y)
+        for i, number in enumerate(row):  # from the left: a narrow screen shows the first of each row
+            places[number] = _EDGE + i * (_WIDTH + _GAP_X), _EDGE + n * (_HEIGHT + _GAP_Y)
     height = len(rows) * (_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _EDGE
     edges = [
         _edge(places[parent], places[n]) for n, one in enumerate(shown) for parent in one.after if parent in places

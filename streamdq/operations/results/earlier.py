@@ -31,6 +31,10 @@ from .wanted import Wanted, failure_in, gone, group_of
 _AT_ONCE = 100
 """Results in one call: 6 MiB, if all are as large as they may be."""
 _FILES_AT_ONCE = 8
+_KEPT_AS: dict[str | None, EndState] = {
+    "dead": EndState.DEAD, "purged": EndState.DEAD, "archived": EndState.DEAD, "cancelled": EndState.CANCELLED,
+    "expired": EndState.EXPIRED,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ class Earlier:
 
 def failure_of(one: StoredParent, kept: StoredResult | None) -> StreamdqError:
     """What is raised for a job that is not done."""
-    if kept is not None and kept.outcome not in (EndState.DONE, EndState.ERROR):
+    if kept is not None and kept.outcome is _KEPT_AS.get(one.outcome):  # otherwise of a later job with its id
         known = failure_in(one.topic, one.id, kept)
         if known is not None:
             return known
