@@ -2,7 +2,8 @@
 -- of what is too slight for a single hour.
 --
 -- How much such sums vary, and the worst share of a usual day, come from the last seven days, as those of single hours. The median
--- of so few independent sums a day is below their mean: by the median of a chi-square distribution. They vary no less than
+-- of so few independent sums a day is below their mean: by the median of a chi-square distribution. Sums below 20 are not judged, as
+-- a mean without the greatest is too low for such rare jobs. They vary no less than
 -- independent hours do.
 --
 --   topic         text
@@ -70,7 +71,7 @@ WITH lately AS (  -- seven days, the one before these, and what begins before
     JOIN usual_days u ON u.topic = a.topic AND u.hours = a.hours AND u.clock = a.clock
 )
 SELECT topic, hour, hours, done_kept - done_usual AS done_off, failed - failed_usual AS failed_off, late - late_usual AS late_off,
-    CASE WHEN size IS NOT NULL AND abs(done_kept - done_usual) >= 0.1e0 * done_usual
+    CASE WHEN size IS NOT NULL AND done_usual >= 20 AND abs(done_kept - done_usual) >= 0.1e0 * done_usual
               AND (done_kept < done_usual OR done_kept >= done_usual + 5)
          THEN round(done_off(done_kept, expected, expected_today, done_usual, size) / sqrt(1 + 1 / greatest(weeks - 2, 1)), 6)
     END AS done_score,
