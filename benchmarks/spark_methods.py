@@ -254,8 +254,8 @@ def measure(scenarios: Sequence[Scenario] = ALL, seeds: int = SEEDS) -> dict[str
     holidays.
     """
     figures = {scenario.name: Figures() for scenario in scenarios}
-    for tz, holidays in sorted({_told(scenario) for scenario in scenarios}):
-        own = [scenario for scenario in scenarios if _told(scenario) == (tz, holidays)]
+    for tz, holidays in sorted({_options(scenario) for scenario in scenarios}):
+        own = [scenario for scenario in scenarios if _options(scenario) == (tz, holidays)]
         made = {f"{s.name}|{seed}": made_up(s, seed) for s in own for seed in range(topics_of(s, seeds))}
         columns = [
             as_facts("hours", pa.table({"topic": [topic] * len(own["hour"]), **own}))
@@ -282,8 +282,8 @@ def topics_of(scenario: Scenario, seeds: int) -> int:
     return 4 * seeds if scenario in SLIGHT else seeds
 
 
-def _told(scenario: Scenario) -> tuple[str, tuple[date, ...]]:
-    """What the analysis of its history is told."""
+def _options(scenario: Scenario) -> tuple[str, tuple[date, ...]]:
+    """The options of the analysis of its history."""
     holidays = {"holiday": HOLIDAYS, "first holiday": HOLIDAYS[-1:]}
     return scenario.tz, holidays.get(scenario.odd, ())
 

@@ -195,10 +195,12 @@ class Topic(Generic[B, Returns]):
         return queue.configure(self.name, ttr=self.ttr, retry=self.retry, create=True)
 
 
-def enqueueable(function: Any, topic: Topic[Any]) -> None:
+def enqueueable(function: Any, topic: str | Topic[Any]) -> None:
     """Gives a topic's handler its ``enqueue``: ``close.enqueue(queue, CloseOrder(42))``. One that handles several
-    topics says that it can't tell which is meant. A bound method gets none.
+    topics says that it can't tell which is meant. A bound method gets none, nor does the handler of a topic's name.
     """
+    if not isinstance(topic, Topic):
+        return
     before = getattr(getattr(function, "enqueue", None), "__self__", None)
     if isinstance(before, Topic) and before.name != topic.name:
         function.enqueue = _Several(function).enqueue

@@ -191,8 +191,7 @@ class Worker(Generic[S]):
                 name, function, batch, ttr_ms, schedule, takes, expected, result_ms, process=process
             )
             self._implied.discard(name)
-            if isinstance(topic, Topic):
-                enqueueable(function, topic)
+            enqueueable(function, topic)
             return function
 
         return register

@@ -635,7 +635,7 @@ class Hours:
         )
         off = _done_off(n, expected, today, dispersion)
         usual = min((e for e in (expected, today) if e is not None), key=lambda e: abs(n - e))
-        if off is None or abs(n - usual) < 0.1 * usual or usual <= n < usual + 5:
+        if off is None or usual < 20 or abs(n - usual) < 0.1 * usual or usual <= n < usual + 5:
             return None
         return round(off / math.sqrt(1 + 1 / max(1, len(self.earlier(at)) - 2)), 6)
 

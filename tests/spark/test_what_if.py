@@ -266,7 +266,7 @@ def test_concurrency_halved_and_doubled_is_what_happens(spark: SparkSession, bus
             assert queue.changed.p99_ms == pytest.approx(p99, rel=0.25, abs=2)
 
 
-def test_near_full_workers_only_the_range_is_told() -> None:
+def test_near_full_workers_a_range_is_given() -> None:
     seen = Figures(300, 300, 0, 0, 0, 0, 5, 100, 1000)
     queue = QueueAnswer("t", "g", seen, seen, seen, 0, 0, 1.0, 60, 180, 90, 150)
     steady = replace(queue, changed_high_ms=100)

@@ -231,8 +231,7 @@ def anomalies(tables: Tables, tz: str) -> Section:
         )
     ]  # fmt: skip
     section.notes = [
-        "Score: standard deviations from what was expected, of an hour or of up to twelve together; beyond ± 4, or 3.5 for "
-        "shares, it is unusual, if it also is enough to matter.",
+        "Score: standard deviations from what was expected, of 1 to 12 hours; unusual beyond ± 4, shares beyond 3.5.",
         "Consecutive unusual hours are one incident; the largest difference comes first.",
     ]
     if tz != DEFAULT_TZ:

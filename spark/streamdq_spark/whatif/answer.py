@@ -76,7 +76,7 @@ class QueueAnswer:
 
     @property
     def is_near_full(self) -> bool:
-        """Whether the changed case is so near to full workers that only its range can be told."""
+        """Whether the workers of the changed case are nearly full, so that only a range can be given."""
         low, high = self.changed_low_ms, self.changed_high_ms
         return low is not None and high is not None and high > NEAR * low + EXACT_MS
 

@@ -33,7 +33,7 @@ from ..problems import ProblemError
 from ..topic_cache import TopicReading
 from . import charts
 from .job_lists import listed
-from .links import links_of, may_see_flows, unfinished_first
+from .links import links_of, shown_links
 from .overview import HORIZONS, Load, TopicSummary, coming_load, consumers, page_of, stands_still, summary, totals
 from .page_routes import PageRoute, get, redirect
 from .planned import plan_ahead
@@ -219,10 +219,7 @@ async def job_view(
     who = who_asks(request)
     rows = redact.rows(who, rows)
     job = job and redact.job(who, job)
-    waits_for, followers = await backend.do(links_of(store, shard, id, settings)) if job else (None, [])
-    waits_for = waits_for and redact.dependencies(who, waits_for)
-    flow = next((one.id for one in followers if one.topic == FLOWS), "") if may_see_flows(who) else ""
-    followers = [one for one in followers if one.topic != FLOWS and who.topics.holds(one.topic)]
+    links = await backend.do(links_of(store, shard, id, settings)) if job else (None, [])
     if job is None and not rows:
         raise ProblemError(
             "no-job", "It is not in the topic, and the history as far as it was looked through has no trace of it."
@@ -233,7 +230,7 @@ async def job_view(
     return page(
         request, "job.html", status, delay=delay, wrong=wrong, topic=topic, id=id, job=job,
         story=story, body=body, now=now_ms, settings=settings,
-        waits_for=waits_for, shown_parents=unfinished_first(waits_for), followers=followers, flow=flow,
+        **shown_links(who, *links),
         results=[await shown_result(backend, store, shard, name, id) for name in who.groups.of(settings.results)],
         events=_events(story, settings), lookback=LOOKBACK_ROWS,
         ttrs=settings.by_value(lambda group: brief(settings.ttr_of(group))),

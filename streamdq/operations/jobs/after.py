@@ -26,6 +26,7 @@ from ...store.jobs.links import BY_RESULT, UNKNOWN, Attached, Known, dependencie
 from ...store.jobs.records import Encoded, nonce_of
 from ...store.redis_store import RedisStore
 from ...store.replies import Enqueued
+from ...store.scripts import Scripts
 from ...store.scripts.links import NewInFlow
 from ...store.topics.changes import expect_keys, expect_links
 from ...store.topics.topics import changing
@@ -124,19 +125,32 @@ def put_in_flow(
     places: dict[int, list[int]] = {}
     for i, number in enumerate(homes):
         places.setdefault(number, []).append(i)
+    scripts = store.at(durable, settings)
     for number, some in places.items():
         spread = settings.named(by_key=any(jobs[i].key is not None for i in some))
-        shard, scripts = store.session.keys.shard(topic, number), store.at(durable, settings)
+        shard = store.session.keys.shard(topic, number)
         for part in parts(some, lambda i: _bytes_of(said[i]), MAX_BATCH, MAX_BYTES):
-            reply = yield from scripts.enqueue_after_many(shard, spread, [said[i] for i in part])
-            for i, record in reply.taken.items():
-                if nonce_of(record) != jobs[part[i]].nonce:
-                    raise JobExists(topic, jobs[part[i]].id)
-            for i in part[reply.looked :]:
+            looked = yield from _put_together(scripts, shard, spread, [said[i] for i in part], [jobs[i] for i in part])
+            for i in part[looked:]:
                 found[i] = None
     if None in found:
         yield from store.topics.shared(topic, store.topics.repair)
     return found
+
+
+def _put_together(
+    scripts: Scripts, shard: ShardKeys, shards: str, said: Sequence[NewInFlow], jobs: Sequence[Encoded]
+) -> Op[int]:
+    """Puts jobs into one shard. Returns how many were put in, from the first one on.
+
+    Raises:
+        JobExists: an id is taken.
+    """
+    reply = yield from scripts.enqueue_after_many(shard, shards, said)
+    for i, record in reply.taken.items():
+        if nonce_of(record) != jobs[i].nonce:
+            raise JobExists(shard.topic, jobs[i].id)
+    return reply.looked
 
 
 def _bytes_of(new: NewInFlow) -> int:

@@ -106,18 +106,17 @@ class Earlier:
         for topic in {one.topic for one in jobs} - self._groups.keys():
             self._groups[topic] = yield from self._group_of(topic)
         kept = yield from self._kept(jobs)
-        found = [self._judged(one, stored) for one, stored in zip(jobs, kept, strict=True)]
+        judged = [self._judged(one, stored) for one, stored in zip(jobs, kept, strict=True)]
         blocks = self._store.session.bodies.blocks
         away = [i for i, stored in enumerate(kept) if stored is not None and blocks(stored.payload)]
-        read: dict[int, JobResult] = {}
+        found: dict[int, JobResult] = {}
         for begin in range(0, len(away), _FILES_AT_ONCE):
-            some = away[begin : begin + _FILES_AT_ONCE]
-            replies = yield from together([found[i] for i in some])
-            read.update(zip(some, map(returned, replies), strict=True))
-        for i, one in enumerate(found):
-            if i not in read:
-                read[i] = yield from one
-        return [read[i] for i in range(len(found))]
+            part = away[begin : begin + _FILES_AT_ONCE]
+            replies = yield from together([judged[i] for i in part])
+            found.update(zip(part, map(returned, replies), strict=True))
+        for i in sorted(set(range(len(judged))) - found.keys()):
+            found[i] = yield from judged[i]
+        return [found[i] for i in range(len(judged))]
 
     def _kept(self, jobs: Sequence[StoredParent]) -> Op[list[StoredResult | None]]:
         shard_of, places = self._store.session.keys.shard, dict[int, tuple[ShardKeys, str, str]]()

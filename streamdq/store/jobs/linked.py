@@ -75,7 +75,7 @@ def blocked(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[
 
 
 def on_failures(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[str]]:
-    """For each job, by shard, id and nonce: what becomes of it if one that it waits for fails; "" if it waits for none."""
+    """What becomes of each job, by shard, id and nonce, if one that it waits for fails; "": it waits for none."""
     reads = [Command(k.dependencies, ("HGET", k.dependencies, member(id, nonce))) for k, id, nonce in jobs]
     return [on_failure_in(head) if (head := checked(reply)) else "" for reply in (yield from in_steps(session, reads))]
 

@@ -37,8 +37,8 @@ WITH known AS (
     LEFT JOIN (SELECT * FROM odd_days UNION ALL SELECT * FROM first_holidays) AS o ON o.topic = k.topic AND o.hour = k.hour
 ), off AS (
     SELECT topic, hour, attempts - expected AS more,
-        CASE WHEN abs(attempts - expected) > greatest(expected / 2, 4 * sqrt(greatest(expected, 1e0))) THEN sign(attempts - expected) ELSE 0e0 END
-            AS direction
+        CASE WHEN abs(attempts - expected) > greatest(expected / 2, 4 * sqrt(greatest(expected, 1e0)))
+             THEN sign(attempts - expected) ELSE 0e0 END AS direction
     FROM days
     WHERE attempts IS NOT NULL
 ), lately AS (

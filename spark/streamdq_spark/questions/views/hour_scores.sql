@@ -24,7 +24,8 @@ WITH nearest AS (
     SELECT *, max(CASE WHEN done > nearer_usual THEN much END) OVER day_before AS more_before,
         min(CASE WHEN done < nearer_usual THEN much END) OVER day_before AS less_before
     FROM (
-        SELECT *, CASE WHEN abs(done - nearer_usual) > greatest(nearer_usual / 2, 4 * sqrt(greatest(nearer_usual, 1e0))) THEN done END AS much
+        SELECT *, CASE WHEN abs(done - nearer_usual) > greatest(nearer_usual / 2, 4 * sqrt(greatest(nearer_usual, 1e0)))
+                       THEN done END AS much
         FROM nearest
     ) AS compared
     WINDOW day_before AS (PARTITION BY topic ORDER BY clock RANGE BETWEEN 24 PRECEDING AND 24 PRECEDING)
@@ -36,7 +37,8 @@ WITH nearest AS (
             THEN greatest(done, nearer_usual - 1.5e0 * (nearer_usual - less_before)) END AS as_before
     FROM days_before
 ), adapted AS (
-    SELECT topic, hour, clock, before, begin, attempts, done, failed, late, weeks, failed_share, late_share, failed_off, late_off, as_before,
+    SELECT topic, hour, clock, before, begin, attempts, done, failed, late, weeks, failed_share, late_share, failed_off, late_off,
+        as_before,
         coalesce(as_before, expected) AS expected, coalesce(as_before, expected_today) AS expected_today,
         coalesce(as_before, nearer_usual) AS done_usual
     FROM again

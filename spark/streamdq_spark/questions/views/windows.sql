@@ -2,7 +2,8 @@
 -- of what is too slight for a single hour.
 --
 -- How much such sums vary, and the worst share of a usual day, come from the last seven days, as those of single hours. The median
--- of so few independent sums a day is below their mean: by the median of a chi-square distribution. They vary no less than
+-- of so few independent sums a day is below their mean: by the median of a chi-square distribution. Sums below 20 are not judged, as
+-- a mean without the greatest is too low for such rare jobs. They vary no less than
 -- independent hours do.
 --
 --   topic         text
@@ -25,7 +26,8 @@ WITH lately AS (  -- seven days, the one before these, and what begins before
     FROM lately
     CROSS JOIN (VALUES (3), (6), (12)) AS lengths(hours)
 ), summed AS (
-    SELECT topic, hour, clock, hours, weeks, dispersion / hours AS least, count(known) OVER own = hours AS known, sum(attempts) OVER own AS attempts,
+    SELECT topic, hour, clock, hours, weeks, dispersion / hours AS least, count(known) OVER own = hours AS known,
+        sum(attempts) OVER own AS attempts,
         sum(done) OVER own AS done, sum(done_kept) OVER own AS done_kept, sum(expected) OVER own AS expected,
         sum(expected_today) OVER own AS expected_today,
         sum(failed_kept) OVER own AS failed, sum(failed_usual) OVER own AS failed_usual,
@@ -69,8 +71,10 @@ WITH lately AS (  -- seven days, the one before these, and what begins before
     JOIN usual_days u ON u.topic = a.topic AND u.hours = a.hours AND u.clock = a.clock
 )
 SELECT topic, hour, hours, done_kept - done_usual AS done_off, failed - failed_usual AS failed_off, late - late_usual AS late_off,
-    CASE WHEN size IS NOT NULL AND abs(done_kept - done_usual) >= 0.1e0 * done_usual AND (done_kept < done_usual OR done_kept >= done_usual + 5)
-         THEN round(done_off(done_kept, expected, expected_today, done_usual, size) / sqrt(1 + 1 / greatest(weeks - 2, 1)), 6) END AS done_score,
+    CASE WHEN size IS NOT NULL AND done_usual >= 20 AND abs(done_kept - done_usual) >= 0.1e0 * done_usual
+              AND (done_kept < done_usual OR done_kept >= done_usual + 5)
+         THEN round(done_off(done_kept, expected, expected_today, done_usual, size) / sqrt(1 + 1 / greatest(weeks - 2, 1)), 6)
+    END AS done_score,
     CASE WHEN failed >= failed_usual + 5 AND failed >= failed_usual + 0.01e0 * attempts
          THEN round(failed_z / greatest(coalesce(failed_times, 0e0), 1e0), 6) END AS failed_score,
     CASE WHEN late >= late_usual + 5 AND late >= late_usual + 0.01e0 * attempts
