@@ -87,3 +87,18 @@ def test_another_flow_is_left_alone(shard: Shard) -> None:
     assert Built(shard, "other").decide("withdraw").state == ""
     assert flow.stored.startswith("life|b|")
     assert Built(shard, "").decide("withdraw").state == "w", "whichever it is"
+
+
+def test_a_job_of_an_open_flow_is_blocked_and_not_withdrawn(shard: Shard) -> None:
+    flow = Built(shard)
+    flow.begin()
+    flow.gate("p", "d")
+    flow.put("p")
+    flow.put("d", "block", "p")
+    flow.complete("p", "d")
+    flow.decide("open")
+    flow.linked.tell()
+    shard.bury(shard.take())
+    flow.linked.tell()
+    assert shard.state("d") == "waiting"
+    assert flow.linked.is_blocked("d")
