@@ -94,8 +94,10 @@ def pid_of(fifo: Path) -> int:
 
 
 def is_gone(pid: int) -> bool:
+    """With all of its threads: the last one closes its pipes, and may end later than the first."""
     try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        process = psutil.Process(pid)
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
     except psutil.NoSuchProcess:
         return True
 

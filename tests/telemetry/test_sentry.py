@@ -35,7 +35,7 @@ def kept() -> Iterator[Kept]:
     sentry_sdk.init(dsn="http://key@127.0.0.1:9/1", transport=kept, auto_enabling_integrations=False)
     yield kept
     sentry_sdk.get_client().close()
-    sentry_sdk.init()
+    sentry_sdk.init(auto_enabling_integrations=False)  # which would change other libraries for all later tests
 
 
 async def test_one_issue_for_each_topic_and_error(space: Space, clock: ManualClock, kept: Kept) -> None:
