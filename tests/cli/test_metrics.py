@@ -132,6 +132,8 @@ def test_the_exporter_serves_every_gauge_and_says_when_redis_is_gone(
 ) -> None:
     queue.enqueue("t", {}, delay="30s")
     queue.schedule("t", every="1h")
+    with queue.flow("f") as flow:
+        flow.enqueue("t", {}, delay="30s")
     env = {**os.environ, "STREAMDQ_CALL_TIMEOUT_S": "0.5"}
     process = start("--url", server.url, "exporter", "--port", "0", env=env)
     port = port_of(process)

@@ -116,7 +116,7 @@ class Building:
         job = encode(checked, bodies.most_json_bytes, bodies.seal(topic))
         waits = job.waits or Waits((), new.on_failure, 0 if new.delay is None else to_ms(new.delay))
         parents = () if is_root else waits.parents
-        return as_waiting(job, waits._replace(parents=parents))
+        return as_waiting(job, Waits(parents, waits.on_failure, waits.delay_ms, waits.gates))
 
     def _note(self, added: Parent, waits: Waits) -> None:
         """The stage of a job that was added."""

@@ -122,35 +122,39 @@ def put_in_flow(
         if job.waits
     ]
     found: list[int | None] = [*homes]
-    places: dict[int, list[int]] = {}
-    for i, number in enumerate(homes):
-        places.setdefault(number, []).append(i)
     scripts = store.at(durable, settings)
-    for number, some in places.items():
+    for number in dict.fromkeys(homes):
+        some = [i for i, home in enumerate(homes) if home == number]
         spread = settings.named(by_key=any(jobs[i].key is not None for i in some))
         shard = store.session.keys.shard(topic, number)
-        for part in parts(some, lambda i: _bytes_of(said[i]), MAX_BATCH, MAX_BYTES):
-            looked = yield from _put_together(scripts, shard, spread, [said[i] for i in part], [jobs[i] for i in part])
-            for i in part[looked:]:
-                found[i] = None
+        for i in (yield from _put_into(scripts, shard, spread, some, said, jobs)):
+            found[i] = None
     if None in found:
         yield from store.topics.shared(topic, store.topics.repair)
     return found
 
 
-def _put_together(
-    scripts: Scripts, shard: ShardKeys, shards: str, said: Sequence[NewInFlow], jobs: Sequence[Encoded]
-) -> Op[int]:
-    """Puts jobs into one shard. Returns how many were put in, from the first one on.
+def _put_into(
+    scripts: Scripts,
+    shard: ShardKeys,
+    spread: str,
+    some: Sequence[int],
+    said: Sequence[NewInFlow],
+    jobs: Sequence[Encoded],
+) -> Op[list[int]]:
+    """Puts ``some`` of the jobs into a shard. Returns those that were not put in, as the number of shards has changed.
 
     Raises:
         JobExists: an id is taken.
     """
-    reply = yield from scripts.enqueue_after_many(shard, shards, said)
-    for i, record in reply.taken.items():
-        if nonce_of(record) != jobs[i].nonce:
-            raise JobExists(shard.topic, jobs[i].id)
-    return reply.looked
+    left: list[int] = []
+    for part in parts(some, lambda i: _bytes_of(said[i]), MAX_BATCH, MAX_BYTES):
+        reply = yield from scripts.enqueue_after_many(shard, spread, [said[i] for i in part])
+        for i, record in reply.taken.items():
+            if nonce_of(record) != jobs[part[i]].nonce:
+                raise JobExists(shard.topic, jobs[part[i]].id)
+        left += part[reply.looked :]
+    return left
 
 
 def _bytes_of(new: NewInFlow) -> int:
