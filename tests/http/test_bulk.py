@@ -119,6 +119,8 @@ async def test_limits(open_api: Open) -> None:
 
     too_much = await api.client.post("/v1/topics/t/bulk", content=body(), headers=NDJSON)
     assert (too_much.status_code, kind(too_much)) == (413, "too-large")
+    reserved = await api.client.post("/v1/topics/streamdq.flows/bulk", content=b'{"body": 1}\n', headers=NDJSON)
+    assert kind(reserved) == "invalid-input"
     wrong = await api.client.post("/v1/topics/t/bulk", json=[1])
     assert kind(wrong) == "unsupported-media-type"
 

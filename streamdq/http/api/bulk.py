@@ -19,7 +19,7 @@ from ...errors import (
     ParentUnknown,
     ServerError,
 )
-from ...job.job import check_topic
+from ...job.job import check_own_topic
 from ...job.uniqueness import OnConflict
 from ...link.session import Op
 from ...operations.jobs.enqueue import check_at_most, put
@@ -66,7 +66,7 @@ class Loader:
     ) -> None:
         self.result = BulkOut(lines=0, created=0, existing=0, invalid=0, problems=[])
         self._store = store
-        self._topic = check_topic(topic)
+        self._topic = check_own_topic(topic)
         self._on_conflict = on_conflict
         self._durable = durable
         self._do = do
