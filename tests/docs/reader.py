@@ -64,7 +64,7 @@ _FILE = re.compile(r"# ([\w./-]+\.(?:py|toml|conf|service|yml))\n")
 _SHELL = re.compile(r"[|<>`()*]|\$[\w({]")
 _PAUSE = re.compile(r"sleep (\d+)")
 _GOES_ON = re.compile(
-    r"streamdq (?:serve|callback|exporter|mcp|worker|outbox relay)\b(?!.*--burst)|streamdq .*--(?:follow|watch)\b"
+    r"streamdq (?:serve|callback|exporter|mcp|tail|worker|outbox relay)\b(?!.*--burst)|streamdq .*--(?:follow|watch)\b"
 )
 
 
