@@ -45,6 +45,7 @@ FOUND = {
     16: "the result of a later job was kept for those that had waited for an earlier one with its id",
     146: "results that were kept for others outlived the note of which groups keep any, in a topic that was deleted",
     924699935764021: "the judge forgot that a group which joins again may get a job once more that was archived before",
+    593588523506018: "the judge forgot that a topic deleted by force takes along who waited for its jobs",
     95000100: "the judge took a job for done that was replaced while a later group had yet to do it",
     888013: "the judge forgot that a job may come back from the archive to another shard than it had left",
     52100074: "the judge forgot that those that wait for such a job don't hear of it any more, and stay blocked",
