@@ -82,11 +82,10 @@ class WorkerProcess:
 
     def lines(self) -> list[Any]:
         """The lines that it has logged, without one that it was writing when it was killed."""
-        return [
-            json.loads(line)
-            for line in self._log.read_text(encoding="utf-8").splitlines(keepends=True)
-            if line.endswith("\n")
-        ]
+        if not self._log.exists():
+            return []
+        text = self._log.read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def close(self) -> None:
         self.kill()
