@@ -109,11 +109,10 @@ def tail(
 
         def follow(stopping: Callable[[], bool]) -> None:
             for one in found:
-                if event and one.row.event not in event:
-                    continue
-                if as_json:
+                is_wanted = not event or one.row.event in event
+                if is_wanted and as_json:
                     terminal.print_json({**event_json(one), "id": one.row.id, "position": found.position})
-                else:
+                elif is_wanted:
                     terminal.console().print(terminal.event_line(one))
                 if stopping():
                     return
