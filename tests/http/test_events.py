@@ -42,6 +42,15 @@ async def test_rows_come_in_order_and_an_id_goes_on(api: Api) -> None:
     assert await followed(api, {"Last-Event-ID": found[1]["id"]}, since=found[0]["id"]) == found[2:]
 
 
+async def test_no_position_comes_before_its_event(api: Api) -> None:
+    """Whoever is cut off then goes on there."""
+    await cancelled(api, "a", "b")
+    answer = await api.client.get("/v1/topics/t/events", params={"timeout": "0", "since": "-1h"})
+    first = answer.text.partition("\n\n")[0]
+    assert "\nevent: cancelled\n" in first
+    assert '"id":"a"' in first
+
+
 async def test_what_can_t_be_followed(api: Api) -> None:
     assert kind(await api.client.get("/v1/topics/nope/events")) == "unknown-topic"
     await api.put("a")

@@ -91,7 +91,8 @@ async def _stream(
     ends, who = time.monotonic() + longest_s, who_asks(request)
     backend.waits += 1
     try:
-        yield _at(found)  # also of a stream without events, whose caller goes on here
+        if event is None:
+            yield _at(found)  # also of a stream without events, whose caller goes on here
         left_s = longest_s
         while (event or left_s > 0) and not backend.stopping.is_set() and may_still(request):
             if event is None:
