@@ -43,7 +43,7 @@ async def test_rows_come_in_order_and_an_id_goes_on(api: Api) -> None:
 
 
 async def test_no_position_comes_before_its_event(api: Api) -> None:
-    """Whoever is cut off then goes on there."""
+    """A client that is cut off goes on there."""
     await cancelled(api, "a", "b")
     answer = await api.client.get("/v1/topics/t/events", params={"timeout": "0", "since": "-1h"})
     first = answer.text.partition("\n\n")[0]
