@@ -287,7 +287,7 @@ def _give(
     if job.expire_ms is not None and now_ms > delivery.due_ms + job.expire_ms + 1:
         model.broken(f"job {serial} is claimed in {group}, though it has expired: {delivery}")
     again = held is not None and (held.consumer, held.proof) == (consumer, given.proof)
-    flows.claimed(model, job, again)
+    flows.claimed(model, job, group, again)
     delivery.claim = given
     model.note_claim(serial, group, consumer)
     model.given[call.shard, group] += 1
