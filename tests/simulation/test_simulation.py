@@ -61,6 +61,7 @@ FOUND = {
     734591968808027: "the judge forgot that a group which joins while a cancelled attempt still runs may get the job",
     734591968808006: "the judge forgot that an aborted attempt may have ended unseen when the job is aborted once more",
     1097310206153014: "the judge forgot that a group which joins again may leave two rows of a job in the archive",
+    20261129014: "the judge forgot that a job may wait in a group that joined after it, and be replaced there",
 }
 """Seeds that broke a promise once, or seemed to."""
 

@@ -43,9 +43,10 @@ def enqueue_unique(model: Model, call: Call) -> None:
         elif record is None:
             if call.args[5] == b"former":
                 model.happened["enqueue_unique: new at a former home"] += 1
-            job = _create(model, call, now_ms, name, when.decode(), rest, call.args[4] == b"replace")
+            replaces = call.args[4] == b"replace"
+            job = _create(model, call, now_ms, name, when.decode(), rest, replaces)
             if rule:
-                check_new(model, now_ms, job, rule)
+                check_new(model, now_ms, job, rule, replaces)
         elif record.endswith(b"\nnull"):
             model.happened["enqueue_unique: taken by a job that has ended"] += 1
         else:
