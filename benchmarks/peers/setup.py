@@ -45,9 +45,9 @@ class Peer:
             return ["node", program]
         return [str(self.folder / "bin" / "python") if self.pip else sys.executable, program]
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, flows: bool = False) -> dict[str, str]:
         ours = {"PYTHONPATH": str(HERE.parent.parent)} if not self.pip else {}
-        return {**os.environ, **ours, "PEER_MODULES": str(self.folder)}
+        return {**os.environ, **ours, "PEER_MODULES": str(self.folder), "PEER_FLOWS": str(int(flows))}
 
 
 def peers() -> dict[str, Peer]:

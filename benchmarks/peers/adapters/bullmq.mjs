@@ -4,7 +4,7 @@ import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 
 const require = createRequire(process.env.PEER_MODULES + "/");
-const { Queue, Worker } = require("bullmq");
+const { FlowProducer, Queue, QueueEvents, Worker } = require("bullmq");
 const BODY_BYTES = 165;
 const BATCH = 500;
 const [role, url, log, workS, crash] = process.argv.slice(2);
@@ -33,12 +33,16 @@ function jobs({ first, count, due_ns: dueNs = 0, between_s: betweenS = null }) {
   });
 }
 
+// Whoever waits for a result finds it in the job.
+const removeOnComplete = process.env.PEER_FLOWS === "1" ? { age: 3600 } : true;
 const options = (dueMs) =>
   dueMs === null
-    ? { removeOnComplete: true }
-    : { removeOnComplete: true, delay: Math.max(0, Math.ceil(dueMs - nowMs())) };
+    ? { removeOnComplete }
+    : { removeOnComplete, delay: Math.max(0, Math.ceil(dueMs - nowMs())) };
 
 const queue = role === "produce" ? new Queue("t", { connection }) : null;
+const flows = role === "produce" && process.env.PEER_FLOWS === "1" ? new FlowProducer({ connection }) : null;
+const events = flows && new QueueEvents("t", { connection });
 const add = (data, dueMs) => queue.add("job", data, options(dueMs));
 const orders = {
   one: async (order) => {
@@ -55,6 +59,20 @@ const orders = {
         made.slice(i, i + BATCH).map(([data, dueMs]) => ({ name: "job", data, opts: options(dueMs) })),
       );
     }
+    return began;
+  },
+  flow: async ({ first, count }) => {
+    const made = jobs({ first, count: count + 1 }).map(([data]) => ({ name: "job", queueName: "t", data, opts: options(null) }));
+    const began = performance.now();
+    const last = made.pop();
+    await flows.add({ ...last, children: made });
+    return began;
+  },
+  results: async (order) => {
+    const made = jobs(order);
+    await events.waitUntilReady();
+    const began = performance.now();
+    for (const [data] of made) await (await add(data, null)).waitUntilFinished(events, 30000);
     return began;
   },
   trickle: async ({ first, count, between_s: [least, most], per_second: perSecond }) => {
@@ -74,7 +92,7 @@ async function produce() {
   for await (const line of createInterface({ input: process.stdin })) {
     const order = JSON.parse(line);
     if (order.do === "about") {
-      console.log(JSON.stringify({ version, no_bulk: "" }));
+      console.log(JSON.stringify({ version, no_bulk: "", no_flow: "", no_result: "" }));
     } else {
       const began = await orders[order.do](order);
       console.log(JSON.stringify({ seconds: (performance.now() - began) / 1000 }));
@@ -88,6 +106,7 @@ async function work() {
   const handle = async (job) => {
     if (Number(workS)) await sleep(Number(workS) * 1000);
     writeSync(file, `${job.data.n} ${job.data.due} ${ns(nowMs())}\n`);
+    return job.data.n;
   };
   const inCrash = crash === "1" ? { concurrency: 20, lockDuration: 2000, stalledInterval: 1000 } : { concurrency: 100 };
   const worker = new Worker("t", handle, { connection, ...inCrash });
