@@ -48,12 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--turn", type=int, metavar="N", help="of the second stage, keep the N-th part (tests/turns.py)")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # Background processes of a script ignore SIGINT, and so would all processes that the tests start and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # By default an example that takes 200 ms fails, which happens on a busy machine.
-    hypothesis.settings.register_profile("streamdq", deadline=None)
+    examples = 25 if "not thorough" in config.getoption("markexpr") else 100
+    hypothesis.settings.register_profile("streamdq", deadline=None, max_examples=examples)
     hypothesis.settings.load_profile("streamdq")
 
 

@@ -142,6 +142,7 @@ async def test_topics_in_trouble_come_first_and_no_page_shows_one_twice(site: Ap
     claim.finish()
 
 
+@pytest.mark.thorough
 async def test_all_topics_are_read_once_for_all_who_look(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

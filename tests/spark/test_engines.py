@@ -31,7 +31,7 @@ from tests.spark.plain import DAY, WEEK, Happened
 from tests.spark.shared import SharedSpark
 
 TABLES = (*QUESTIONS, COMPARED)
-FEW = ("punctuality", "retries", "duplicates", "hosts", "budget")
+FEW = ("punctuality", "retries", "budget")
 """Tables that Spark calculates, of events and of lives, and those for which it only counts."""
 SEED = random.randrange(10**6)
 """Of this run's history; `pytest -k seed` shows it in the test's name."""

@@ -69,6 +69,7 @@ def test_they_move_nothing(engine: Engine, tmp_path: Path) -> None:
             assert_same(found[name], wanted[name])
 
 
+@pytest.mark.thorough
 def test_the_report_names_them(tmp_path: Path) -> None:
     summary, _ = analysed(tmp_path, GOOD + ODD, DuckDB())
     write_report(LocalFolder(tmp_path / "out"), summary, tmp_path / "report.html")

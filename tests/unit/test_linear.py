@@ -261,6 +261,7 @@ def test_twice_the_text_takes_at_most_three_times_the_steps(function: str, text:
     assert twice <= 3 * once + 1000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OF_VALUES)
 def test_twice_the_values_take_at_most_three_times_the_steps(name: str) -> None:
     once, twice = (steps(OF_VALUES[name](size)) for size in (SIZE, 2 * SIZE))

@@ -107,6 +107,7 @@ def test_a_jobs_attempts_follow_its_retry_steps(rows: list[dict[str, Any]]) -> N
     assert set(followed) == set(range(len(steps_ms)))
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_rows_and_another_does_not(tmp_path: Path) -> None:
     for folder, seed in (("7", 7), ("again", 7), ("8", 8)):
         simulate(LocalFolder(tmp_path / folder), 1000, 1, seed)
