@@ -282,6 +282,7 @@ def killed_after(op: Op[Any], steps: int) -> Op[Any]:
     raise Killed
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "wanted",
     [

@@ -163,6 +163,7 @@ async def test_other_ends_of_the_process_are_failures_of_its_attempt(server: Ser
         assert (await error_of(queue, "too large")).startswith("MemoryError")
 
 
+@pytest.mark.thorough
 async def test_the_worker_gets_the_json_of_what_a_handler_returns(server: Server) -> None:
     settings = SETTINGS.model_copy(update={"max_decoded_bytes": 1_000_000})
     async with serving(server, handlers.fail, settings=settings) as (_, queue):
@@ -295,6 +296,7 @@ async def test_a_batch_is_one_call(server: Server) -> None:
     assert sorted(one[:2] for one in found) == [[n, str(n)] for n in range(3)]
 
 
+@pytest.mark.thorough
 async def test_the_grace_period_ends_what_goes_on(server: Server, tmp_path: Path) -> None:
     fifo = fifo_in(tmp_path)
     async with serving(server, handlers.wait, pool=ProcessPool(2)) as (_, queue):

@@ -58,6 +58,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return Spark(shared.session())
 
 
+@pytest.mark.thorough
 def test_they_move_nothing(engine: Engine, tmp_path: Path) -> None:
     without, wanted = analysed(tmp_path / "without", GOOD, engine)
     summary, found = analysed(tmp_path / "with", GOOD + ODD, engine)

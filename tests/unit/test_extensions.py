@@ -109,6 +109,7 @@ def broken(site: Site, name: str = "backup") -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_command(acme: Site) -> None:
     code, out, err = acme.process("--help")
     assert (code, err) == (0, "")

@@ -101,6 +101,7 @@ def expressions() -> dict[tuple[str, str], tuple[re.Pattern[Any], bool]]:
     return found
 
 
+@pytest.mark.thorough
 def test_all_are_found() -> None:
     assert ("streamdq/process/logs.py", "_DATABASE") in expressions()
     assert len(expressions()) > 50

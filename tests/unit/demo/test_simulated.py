@@ -52,6 +52,7 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
     return table.to_pylist()
 
 
+@pytest.mark.thorough
 def test_as_many_rows_as_were_asked_for_with_the_schema_of_a_dump(table: pa.Table) -> None:
     assert table.num_rows == ROWS
     assert table.schema.equals(arrow_schema(), check_metadata=True)
