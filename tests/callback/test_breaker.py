@@ -307,6 +307,7 @@ async def test_while_it_is_dead_its_jobs_wait_and_use_up_no_step(
     assert first_ms - came_back_ms < 2 * LONGEST_OPEN_S * 1000, "as soon as it is back"
 
 
+@pytest.mark.thorough
 async def test_jobs_of_a_receiver_that_stays_dead_end_as_dead_letters(
     stepped: Space, clock: ManualClock, receiver: Receiver
 ) -> None:

@@ -87,6 +87,7 @@ def test_a_part_may_have_the_name_of_a_script() -> None:
     assert lua.scripts_with(mutant) == {"fire", "retract", "unschedule"}
 
 
+@pytest.mark.thorough
 def test_every_script_has_mutants() -> None:
     assert len(lua.files()) > 50
     for file in lua.files():

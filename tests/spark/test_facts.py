@@ -199,6 +199,7 @@ def writes(names: Sequence[str]) -> int:
     return len(names) + 1 + 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("begun", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_a_run_that_was_killed_and_repeated_counts_nothing_twice(
     begun: bool, dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

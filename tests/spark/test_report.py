@@ -89,6 +89,7 @@ def test_every_section_is_there_once(html: str) -> None:
     assert len(cards(html)) == 16
 
 
+@pytest.mark.thorough
 def test_what_asks_for_nothing_is_one_line() -> None:
     calm = cards(report_of([done("t", AT + i, id=f"{i}") for i in range(2000)]))
     assert [id for id, style in calm.items() if style == "card shown"] == ["throughput"]
@@ -173,6 +174,7 @@ def test_the_headline_says_how_many_and_how_punctual() -> None:
     assert "2.5 ×" in text, "of the error budget"
 
 
+@pytest.mark.thorough
 def test_the_headline_says_what_got_worse() -> None:
     def late(week: int, share: int) -> list[Happened]:
         start = AT + week * WEEK
@@ -251,6 +253,7 @@ def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None
     assert 'id="retries"' not in html
 
 
+@pytest.mark.thorough
 def test_what_was_not_worked_out_is_left_out(every: dict[str, list[dict[str, Any]]]) -> None:
     about = About(date(2026, 1, 5), date(2026, 1, 6), 50, datetime(2026, 3, 1, tzinfo=UTC))
     for name in TABLES:
