@@ -20,6 +20,9 @@ from streamdq.embedded.binary import ServerBinary
 
 # The script itself: the one that Debian puts on the path insists on the account and the folders of the service.
 RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+ENVIRONMENTS = Path(__file__).parent / ".environments"
+_BUNQUEUE = ENVIRONMENTS / "bunqueue" / "node_modules"
+BUN = _BUNQUEUE / ".bin" / "bun"
 _READY_S, _LOOK_S = 60.0, 0.02
 
 
@@ -111,8 +114,17 @@ def rabbitmq(_: ServerBinary, _appendonly: bool = False) -> Iterator[Server]:
             subprocess.run(["epmd", "-port", str(names), "-kill"], capture_output=True, check=False)
 
 
+@contextmanager
+def bunqueue(_: ServerBinary, _appendonly: bool = False) -> Iterator[Server]:
+    """Without a data path, so it keeps jobs in memory."""
+    port, http = free_port(), free_port()
+    ports = ["--host", "127.0.0.1", "--tcp-port", str(port), "--http-port", str(http)]
+    with _started([str(BUN), str(_BUNQUEUE / "bunqueue" / "dist" / "cli" / "index.js"), "start", *ports], port) as pid:
+        yield OtherServer(f"tcp://127.0.0.1:{port}", pid)
+
+
 PROGRAMS = {"beanstalkd": ("beanstalkd",), "rabbitmq": (RABBITMQ, "epmd")}
-SERVERS = {"redis": redis, "beanstalkd": beanstalkd, "rabbitmq": rabbitmq}
+SERVERS = {"redis": redis, "beanstalkd": beanstalkd, "rabbitmq": rabbitmq, "bunqueue": bunqueue}
 
 
 @contextmanager
