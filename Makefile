@@ -18,7 +18,7 @@ help: ## show the targets
 demo: $(DEMO) ## watch the queue at work on an embedded Redis, about a minute
 	@$(BIN)/streamdq demo
 
-# Much of the suite waits: for servers, browsers and other processes. Each process more collects all tests, ten CPU-s.
+# Much of the suite waits: for servers, browsers and other processes. Each process more collects all tests, nine CPU-s.
 # One of the processes gets all that needs Spark (tests/distribution.py).
 # It starts Python hundreds of times: without bytecode, whatever the environment says, each compiles everything.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist loadfile
