@@ -7,7 +7,8 @@ number of handlers is half or twice as many. What is predicted is compared with 
 
 The few handlers are busy for 60, 75 and 90 % of the time. Aims: a topic's median lateness within 15 %, its 99th
 percentile within 25 %; differences of up to 3 ms are none. ``--repeat`` runs the first one twice: how far two runs with
-the same settings are apart.
+the same settings are apart. If other programs keep the machine busy, no two runs are alike: ``--run-only`` with
+``--keep`` lets the workers run with priority, and the same command without it then compares.
 """
 
 from __future__ import annotations
@@ -57,14 +58,19 @@ def _kind(topic: str, each_ms: float, bursts: float, mean_ms: float, fails: floa
     return Kind(topic, each_s * (1 - bursts), burst, _LEAST_MS, mean_ms - _LEAST_MS, fails)
 
 
-def measure(busy: int, seconds: float, folder: Path, seed: int, repeat: bool) -> Iterator[tuple[bool, list[str]]]:
+def loads_of(busy: int, repeat: bool) -> dict[str, Load]:
     few = load_of(busy)
     loads = {"few": few, "many": replace(few, concurrency=_MANY), "retry": replace(few, retry=_OTHER)}
-    if repeat:
-        loads["again"] = few
+    return loads | ({"again": few} if repeat else {})
+
+
+def run_all(busy: int, loads: dict[str, Load], seconds: float, folder: Path, seed: int) -> None:
     for name, load in loads.items():
         if not (folder / f"{busy}-{name}").exists():
             run(load, _WORKERS, seconds, folder / f"{busy}-{name}", seed)
+
+
+def compare(busy: int, loads: dict[str, Load], folder: Path) -> Iterator[tuple[bool, list[str]]]:
     retries = {_RETRY: RetrySchedule.of(_RETRY).steps_ms, _OTHER: RetrySchedule.of(_OTHER).steps_ms}
     asked = [
         (f"{_FEW} → {_MANY} handlers", "few", "many", Change(concurrency=_MANY)),
@@ -83,7 +89,7 @@ def measure(busy: int, seconds: float, folder: Path, seed: int, repeat: bool) ->
             predicted = answer(before, change)
             for queue, really in zip(predicted.queues, happened[after].queues, strict=True):
                 yield _compared(f"{busy} %, {what}", queue.topic, really.seen, queue.changed)
-        if repeat:
+        if "again" in loads:
             for first, again in zip(happened["few"].queues, happened["again"].queues, strict=True):
                 yield True, _compared(f"{busy} %, the same again", first.topic, first.seen, again.seen)[1]
 
@@ -105,18 +111,22 @@ def main() -> int:
     parser.add_argument("--busy", type=int, choices=list(BURSTS), action="append", help="only so busy; may be repeated")
     parser.add_argument("--keep", type=Path, help="a folder for the dumps; those that are there already are used")
     parser.add_argument("--repeat", action="store_true", help="also run the first one twice")
+    parser.add_argument("--run-only", action="store_true", help="don't compare; needs --keep")
     options = parser.parse_args()
     shown = table(
         "busy, change", "topic", "attempts", "predicted", "p50", "predicted", "off", "p99", "predicted", "off", ""
     )
     well = True
     with tempfile.TemporaryDirectory() as own:
+        folder = options.keep or Path(own)
         for busy in options.busy or BURSTS:
-            rows = measure(busy, options.seconds, options.keep or Path(own), options.seed, options.repeat)
-            for good, cells in rows:
+            loads = loads_of(busy, options.repeat)
+            run_all(busy, loads, options.seconds, folder, options.seed)
+            for good, cells in () if options.run_only else compare(busy, loads, folder):
                 shown.add_row(*cells)
                 well &= good
-    Console(width=140).print(shown)
+    if not options.run_only:
+        Console(width=140).print(shown)
     return 0 if well else 1
 
 
