@@ -229,7 +229,7 @@ def _after(queue: Queue) -> None:
     for id in ("delivered-not", "to-come", "gave-up"):
         queue.enqueue("first", {"id": id}, id=id)
         queue.enqueue("second", {"id": id}, id=f"after-{id}", after=("first", id), delay="5s")
-    _taken(queue, "first", "delivered-not").finish()  # that no mover has delivered
+    _taken(queue, "first", "delivered-not").finish()  # and no mover has delivered that
     _taken(queue, "first", "to-come")
     _taken(queue, "first", "gave-up").bury("no such order")
 
