@@ -237,6 +237,7 @@ async def test_a_process_that_has_not_answered_gets_no_other_call(
         assert "could not be noted" in await error_of(queue, "first")
 
 
+@pytest.mark.thorough
 async def test_an_abort_is_seen_inside_and_ends_what_ignores_it(server: Server, tmp_path: Path) -> None:
     async with serving(server, handlers.wait_for_abort, pool=ProcessPool(2)) as (_, queue):
         sees, ignores = fifo_in(tmp_path, "sees"), fifo_in(tmp_path, "ignores")

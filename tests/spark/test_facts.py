@@ -89,6 +89,7 @@ def test_a_table_by_itself_counts_what_it_needs(dump: Path, tmp_path: Path) -> N
     assert events_to_read(asked(dump, tmp_path, LAST, LAST), ("hosts",)) == 15 * EACH
 
 
+@pytest.mark.thorough
 def test_a_file_a_month(dump: Path, tmp_path: Path) -> None:
     analyze(DuckDB(), asked(dump, tmp_path))
     files = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "facts").rglob("*"))

@@ -255,6 +255,7 @@ def log_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logger, "propagate", False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("function", OF_TEXT)
 def test_twice_the_text_takes_at_most_three_times_the_steps(function: str, text: str) -> None:
