@@ -491,3 +491,26 @@ def test_a_retry_step_is_shown_with_what_is_advised(html: str) -> None:
     assert "The 6h step of hopeless never helped, in 550 attempts; the advice is to drop it." in Page(html).text
     few = [e for e in corners() if e.topic == "few"]
     assert "in 15 attempts; these are too few to advise dropping it." in Page(report_of(few)).text
+
+
+@pytest.mark.parametrize(
+    "question", ["Did jobs start on time?", "How much of the error budget is left?", "What should be set instead?",
+                 "Which retries help?"]
+)  # fmt: skip
+def test_where_nothing_else_tells_topics_apart_those_with_the_most_attempts_come_first(question: str) -> None:
+    counts = {"a-rare": 2, "b-often": 9, "c-some": 5}
+    ends = ("retry", "done")
+    log = [
+        done(topic, AT + 60_000 * n, id=f"{n // 2}", event=ends[n % 2], attempt=1 + n % 2, step=n % 2,
+             error=None if n % 2 else "E")
+        for topic, count in counts.items() for n in range(2 * count)
+    ]  # fmt: skip
+    text = Page(report_of(log)).text
+    table = text[text.index("The figures", text.index(question, text.index("What happened"))) :]
+    assert sorted(counts, key=table.index) == ["b-often", "c-some", "a-rare"]
+
+
+def test_the_slowest_topic_has_enough_jobs_for_one_in_twenty() -> None:
+    log = [done("often", AT + 1000 * n, id=f"{n}", due=AT + 1000 * n - 50) for n in range(20)]
+    log += [done("rare", AT + 90_000, id="r", due=AT)]
+    assert "In often, the slowest, one in twenty took longer than" in Page(report_of(log)).text
