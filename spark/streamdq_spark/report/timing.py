@@ -141,8 +141,7 @@ def time_to_finish(tables: Tables, colours: Colours) -> Section:
     known = [row for row in rows if row["after_due_jobs"]]
     section.answer = section.brief = f"{number(total(rows, 'jobs'))} jobs were done."
     if known:
-        enough = [row for row in known if row["after_due_jobs"] >= MIN_SLOW] or known
-        slowest = max(enough, key=lambda row: row["after_due_p95_ms"])
+        slowest = _slowest(known)
         section.answer += (
             f" Slowest after the due time: {slowest['topic']}, where one in twenty took longer than "
             f"{span(slowest['after_due_p95_ms'])}."
@@ -169,6 +168,12 @@ def time_to_finish(tables: Tables, colours: Colours) -> Section:
         )
     ]  # fmt: skip
     return section
+
+
+def _slowest(known: Sequence[TableRow]) -> TableRow:
+    """Among those with enough jobs to say so, if there are any."""
+    enough = [row for row in known if row["after_due_jobs"] >= MIN_SLOW] or known
+    return max(enough, key=lambda row: row["after_due_p95_ms"])
 
 
 def _after_due(rows: Sequence[TableRow], colours: Colours) -> Figure:
