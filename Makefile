@@ -23,7 +23,7 @@ demo: $(DEMO) ## watch the queue at work on an embedded Redis, about a minute
 # It starts Python hundreds of times: without bytecode, whatever the environment says, each compiles everything.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist loadfile
 FIRST_STAGE := -m "not chaos and not thorough"
-test: $(STAMP) ## run the tests, in three processes, on one version of Redis: four minutes
+test: $(STAMP) ## run the tests, in three processes, on one version of Redis: five minutes
 	@$(PYTEST) $(FIRST_STAGE)
 
 test-all: $(STAMP) ## run all tests: other versions of Redis and databases, matrices, and what takes long
