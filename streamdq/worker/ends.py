@@ -70,9 +70,9 @@ class Ends:
         self.is_draining = False  # an attempt that is cancelled now goes back
         self._serving: tuple[asyncio.Task[Any], int] | None = None  # the worker's task, and how often it was cancelled
 
-    def serve_in(self, task: asyncio.Task[Any]) -> None:
+    def serve_in(self, task: asyncio.Task[Any] | None) -> None:
         """The worker's task: when it is cancelled, the worker will drain."""
-        self._serving = task, task.cancelling()
+        self._serving = (task, task.cancelling()) if task is not None else None
 
     def is_stopped(self) -> bool:
         """Whether the worker drains, or will: ``asyncio.run`` cancels the worker and its attempts at once, and these

@@ -133,8 +133,7 @@ class WorkerRun:
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
     async def serve(self, burst: Burst, signals: bool) -> None:
-        if (task := asyncio.current_task()) is not None:
-            self._ends.serve_in(task)
+        self._ends.serve_in(asyncio.current_task())
         before = self._own_process() if signals else {}
         started = False
         try:
