@@ -22,5 +22,7 @@
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
 -- flags: allow-oom
--- include: claim_ready
-return claim_ready(shard(KEYS), ARGV)
+-- include: claim_ready, clock
+local s = shard(KEYS)
+s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
+return claim_ready(s, {count = ARGV[4], ttr = ARGV[5], at_once = ARGV[7], read = {unpack(ARGV, 8)}})

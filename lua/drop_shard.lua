@@ -24,7 +24,7 @@ local ended = life[1] and life[1] .. ':' .. (redis.call('HGET', counts, 'history
 local kept_ms = math.max(3600000, redis.call('PTTL', settings)) -- it may have been dropped before
 redis.call('UNLINK', settings, jobs, counts)
 for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
-for i = FIXED + 1, #KEYS, 2 do redis.call('UNLINK', ranked_of(shard(KEYS), string.match(KEYS[i], '[^:]*$'))) end
+for i = FIXED + 1, #KEYS, 2 do forget_turns(shard(KEYS), string.match(KEYS[i], '[^:]*$')) end
 redis.call('HSET', settings, 'version', ARGV[1])
 if ended then redis.call('HSET', settings, 'history_ended', ended) end
 if life[3] then

@@ -58,7 +58,7 @@ if code == 0 then
 end
 if code ~= 1 then return code end
 remove_entries()
-for group, p in pairs(states) do redis.call('ZREM', ranked_of(s, group), member(p.sequence, group, job.id)) end
+for group, p in pairs(states) do forget_turn(s, group, member(p.sequence, group, job.id)) end
 forget_taken(s, job.id)
 s.results = results_in(topic[7])
 forget_results(s, job.id)

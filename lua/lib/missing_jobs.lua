@@ -11,6 +11,6 @@ local function missing_jobs(s, group, pending)
   -- A claim whose stream was deleted keeps running without being pending; until it ends, the sum says nothing.
   if ready <= pending - running or pending < running then return 0 end
   if #next_unread(s.own, group, 1) > 0 or #next_unread(s.ready, group, 1) > 0
-    or redis.call('EXISTS', ranked_of(s, group)) == 1 then return 0 end
+    or has_turns(s, group) then return 0 end
   return ready - (pending - running)
 end

@@ -517,6 +517,7 @@ STEPS: dict[str, Step] = (
             move,
         )
     }
+    | {"claim_ranked": claim, "move_ranked": move}
     | {"GET": read}
     | INTERVENTIONS
 )

@@ -1,4 +1,4 @@
-"""move_ranked and claim_ranked: in a topic with priorities, who starts first."""
+"""claim_ranked: in a topic with priorities, who starts first."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def test_every_tenth_start_is_of_the_class_below_and_every_hundredth_of_the_lowe
     order: list[str] = []
     while len(order) < 400:
         order += claimed(ranked, at_once)
-    found = Counter(id[0] for id in order[:400])
+    order = order[:400]
+    found = Counter(id[0] for id in order)
     assert found == {"h": 356, "n": 40, "l": 4}
     for letter, most in (("n", 10), ("l", 100)):
         places = [-1, *(n for n, id in enumerate(order) if id[0] == letter)]
@@ -88,9 +89,9 @@ def test_a_retry_and_a_kick_keep_the_priority(ranked: Shard) -> None:
 def test_each_group_has_turns_of_its_own(two: Shard) -> None:
     two.prioritize()
     put(two, low=["l1", "l2"], normal=["n"])
-    assert claimed(two, 10, "a") == ["l1", "n", "l2"]
+    assert claimed(two, 10, "a") == ["n", "l1", "l2"]
     put(two, high=["h"])
-    assert claimed(two, 10, "b") == ["l1", "h", "n", "l2"]
+    assert claimed(two, 10, "b") == ["n", "h", "l1", "l2"]  # one was next already
     assert claimed(two, 10, "a") == ["h"]
 
 
@@ -120,14 +121,15 @@ def test_one_that_waits_for_its_turn_can_be_changed(ranked: Shard, what: str) ->
 
 
 def test_a_claim_that_goes_back_or_is_taken_over_has_its_turn_again(ranked: Shard) -> None:
-    put(ranked, low=["l"])
-    ranked.release(ranked.take())
+    put(ranked, low=["l", "m"], normal=["next"])
+    ranked.finish(*ranked.claim(1).rows)
+    ranked.release(ranked.claim(1).rows[0])
     put(ranked, high=["h"])
-    assert claimed(ranked, 1) == ["l"]  # it was alone: the next
-    assert ranked.take_over(silent_ms=0).taken == 1
+    assert claimed(ranked, 3) == ["m", "h", "l"]  # m was next when l went back
+    put(ranked, normal=["n"])
+    assert ranked.take_over(silent_ms=0).taken == 3
     ranked.move()
-    put(ranked, high=["g"])
-    assert claimed(ranked, 10) == ["h", "l", "g"]
+    assert claimed(ranked, 10) == ["n", "h", "l", "m"]
 
 
 def test_a_group_that_leaves_takes_its_turns_along(two: Shard) -> None:
@@ -167,7 +169,7 @@ def test_jobs_with_a_key_that_has_a_limit(ranked: Shard) -> None:
 
 def test_a_deleted_topic_has_no_turns(ranked: Shard) -> None:
     put(ranked, low=names("l", 3))
-    ranked.run(configure.delete(ranked.store, "t", force=True))
+    ranked.run(configure.delete_topic(ranked.store, "t", force=True))
     assert ranked.redis("EXISTS", ranked.k.ranked_of("default")) == 0
 
 
