@@ -22,7 +22,10 @@
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
 -- flags: allow-oom
--- include: claim_ready, clock
+-- include: claim_entries, claim_ready, clock, groups, stored_format
 local s = shard(KEYS)
 s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
-return claim_ready(s, {count = ARGV[4], ttr = ARGV[5], at_once = ARGV[7], read = {unpack(ARGV, 8)}})
+local claim = open_claim(s, ARGV[5])
+check_format(claim.format)
+if not has(s.groups, s.group) then return {-1} end
+return claim_ready(s, claim, {count = ARGV[4], at_once = ARGV[7], read = {unpack(ARGV, 8)}})

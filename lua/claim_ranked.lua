@@ -12,10 +12,13 @@
 -- ARGV[8..] entries that a blocking XREADGROUP returned already: stream, entry, member
 -- returns as claim does
 -- flags: allow-oom
--- include: claim_ready, clock, ranked
+-- include: claim_entries, claim_ready, clock, groups, stored_format, turns
 local s = shard(KEYS)
 s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
+local claim = open_claim(s, ARGV[5])
+check_format(claim.format)
+if not has(s.groups, s.group) then return {-1} end
 promote(s, s.group, own, math.max(0, ARGV[4] - (#ARGV - 7) / 3))
-local reply = claim_ready(s, {count = ARGV[4], ttr = ARGV[5], at_once = ARGV[7], read = {unpack(ARGV, 8)}})
+local reply = claim_ready(s, claim, {count = ARGV[4], at_once = ARGV[7], read = {unpack(ARGV, 8)}})
 promote(s, s.group, own, 0) -- what is left must wake others
 return reply

@@ -2,13 +2,26 @@
 -- keys: bucket, ready, counts, settings, jobs, progress
 -- keys of each group: own
 -- ARGV[1] now_ms or ''
--- ARGV[2] limit; fewer if the shard has large jobs
+-- ARGV[2] limit; fewer if the topic has several groups, or the shard has large jobs
 -- ARGV[3] groups, 'a,b'
 -- ARGV[4] '1' = `permit` has granted the limit
 -- returns as move does
 -- flags: allow-oom
--- include: clock, groups, largest, notify_mover, open_jobs, progress, ranked, stored_format
+-- include: clock, groups, largest, notify_mover, open_jobs, progress, ranked, stored_format, turns
+local AT_ONCE = 300 -- groups × jobs
 local NO_RATE = 1e9 -- what the shards of a topic with priorities have instead of none: every job goes through the bucket
+
+-- rank_of(record): returns the rank of a job; of one whose record is gone as well
+local function rank_of(record)
+  local class = string.match(record or '', '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n\29\31]*\29(%l)')
+  return class == 'h' and 0 or class == 'l' and 2 or 1
+end
+
+-- wait_for_turn(s, job, delivery): a job that is due waits for its turn in job.group. job.due: text
+local function wait_for_turn(s, job, delivery)
+  local key = ranked_of(s, job.group)
+  redis.call('ZADD', key, string.format('%.0f', rank_of(job.record) * APART + job.due), delivery)
+end
 
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'format', 'largest')
 check_format(topic[4])
@@ -48,7 +61,7 @@ local function rank(delivery, due)
   for _, each in ipairs(s.groups) do moved[each] = (moved[each] or 0) + 1 end
 end
 
-local limit = math.min(tonumber(ARGV[2]), fitting(topic[5], tonumber(ARGV[2])))
+local limit = math.min(tonumber(ARGV[2]), fitting(topic[5], math.max(1, math.floor(AT_ONCE / #s.groups))))
 local due = redis.call('ZRANGEBYSCORE', bucket, '-inf', string.format('%.0f', now), 'WITHSCORES', 'LIMIT', 0, limit)
 -- Removal first: a Redis at its memory limit refuses a script whose first write adds data, not one that frees memory.
 if #due > 0 then redis.call('ZREMRANGEBYRANK', bucket, 0, #due / 2 - 1) end

@@ -1,12 +1,10 @@
--- include: claim_entries, groups, read, start_attempt, stored_format
+-- include: claim_entries, read, start_attempt
 
--- claim_ready(s, asked): ready -> running, what claim and claim_ranked do. asked = {count=, ttr=, at_once=, read=}: their
--- arguments; read: the entries that were read already.
+-- claim_ready(s, claim, asked): ready -> running, what claim and claim_ranked do. claim: of open_claim. asked = {count=,
+-- at_once=, read=}: their arguments; read: the entries that were read already.
 -- returns the reply
-local function claim_ready(s, asked)
-  local claim, read = open_claim(s, asked.ttr), asked.read
-  check_format(claim.format)
-  if not has(s.groups, s.group) then return {-1} end
+local function claim_ready(s, claim, asked)
+  local read = asked.read
   local status = s.waits == 'paused' and 0 or 1
   claim.count = status * math.min(tonumber(asked.count), claim.is_paced and PACED_AT_ONCE or math.huge)
   claim.at_once = math.min(claim.count, tonumber(asked.at_once))
