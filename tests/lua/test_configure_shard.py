@@ -335,7 +335,16 @@ def test_a_dropped_shard_tells_from_which_version_on_it_may_come_back(shard: Sha
     shard.checked = False
     assert shard.run(shard.scripts.drop_shard(shard.k, later(shard, 4)))
     assert shard.call("configure_shard", old) == (True, (), (), old.version + 5, Layout(0), False, False, False)
-    assert shard.call("configure_shard", later(shard, 4)) == (True, (), (), old.version + 5, Layout(0), False, False, False)
+    assert shard.call("configure_shard", later(shard, 4)) == (
+        True,
+        (),
+        (),
+        old.version + 5,
+        Layout(0),
+        False,
+        False,
+        False,
+    )
     assert shard.call("configure_shard", later(shard, 5)) == (
         True,
         ("default",),
