@@ -10,7 +10,7 @@ local function missing_jobs(s, group, pending)
   local ready, running = tonumber(both[1] or 0), tonumber(both[2] or 0)
   -- A claim whose stream was deleted keeps running without being pending; until it ends, the sum says nothing.
   if ready <= pending - running or pending < running then return 0 end
-  if #next_unread(s.own, group, 1) > 0 or #next_unread(s.ready, group, 1) > 0
-    or has_turns(s, group) then return 0 end
+  if #next_unread(s.own, group, 1) > 0 or #next_unread(s.ready, group, 1) > 0 then return 0 end
+  if has_turns(s, group) then return 0 end
   return ready - (pending - running)
 end
