@@ -174,7 +174,9 @@ class NodeMover:
         """Returns None if the topic was deleted or has got a rate."""
         groups: Sequence[str] = self._topics.settings_of(shard.topic).group_names
         for _ in range(_TRIES):
-            reply = await arun(self._link, self._scripts.move(shard, groups, limit, permitted))
+            ranked = self._topics.settings_of(shard.topic).prioritized
+            move = self._scripts.move_ranked if ranked else self._scripts.move
+            reply = await arun(self._link, move(shard, groups, limit, permitted))
             if reply.moved >= 0:
                 return reply
             if reply.moved == RATED:

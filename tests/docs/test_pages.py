@@ -50,6 +50,7 @@ PRINTED = {
     "history": ["Compacted("],
     "http": [],
     "index": ["closing order 42"],
+    "priorities": ["low"],
     "keys": ["merchant-7", "KeyLoad(key='merchant-7', waiting=9, running=0, paused=False)"],
     "large-bodies": [],
     "personal-data": ["1 True"],

@@ -518,6 +518,7 @@ STEPS: dict[str, Step] = (
             move,
         )
     }
+    | {"claim_ranked": claim, "move_ranked": move}
     | {"GET": read}
     | INTERVENTIONS
 )

@@ -18,7 +18,7 @@ export interface paths {
         get: operations["get_job"];
         /**
          * Enqueue a job under an id
-         * @description Idempotent: repeated with the same content, it answers 200 with the existing job, as long as that has not ended. The same content means the same body, url, ttr, retry, expire and key, and without after the same delay or at. Other content is answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
+         * @description Idempotent: repeated with the same content, it answers 200 with the existing job, as long as that has not ended. The same content means the same body, url, ttr, retry, expire, key and priority, and without after the same delay or at. Other content is answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
          */
         put: operations["put_job"];
         post?: never;
@@ -1215,6 +1215,7 @@ export interface components {
          *         "due_ms": 1900000000000,
          *         "groups": {},
          *         "id": "order-42",
+         *         "priority": "normal",
          *         "retry": "15000ms 180000ms",
          *         "state": "delayed",
          *         "step": 0,
@@ -1305,6 +1306,7 @@ export interface components {
          *           "due_ms": 1900000000000,
          *           "groups": {},
          *           "id": "order-42",
+         *           "priority": "normal",
          *           "retry": "15000ms 180000ms",
          *           "state": "dead",
          *           "step": 0,
@@ -1613,6 +1615,7 @@ export interface components {
          *       "due_ms": 1900000000000,
          *       "groups": {},
          *       "id": "order-42",
+         *       "priority": "normal",
          *       "retry": "15000ms 180000ms",
          *       "state": "delayed",
          *       "step": 0,
@@ -1663,6 +1666,12 @@ export interface components {
             expire_ms: number | null;
             /** Key */
             key?: string | null;
+            /**
+             * Priority
+             * @default normal
+             * @enum {string}
+             */
+            priority?: "high" | "normal" | "low";
             /** @description Of a job that waits for others. */
             waits_for?: components["schemas"]["DependenciesOut"] | null;
             /** Groups */
@@ -1690,6 +1699,7 @@ export interface components {
          *           "due_ms": 1900000000000,
          *           "groups": {},
          *           "id": "order-42",
+         *           "priority": "normal",
          *           "retry": "15000ms 180000ms",
          *           "state": "delayed",
          *           "step": 0,
@@ -2052,6 +2062,11 @@ export interface components {
              * @enum {string}
              */
             on_failure?: "block" | "run" | "cancel";
+            /**
+             * Priority
+             * @description Among the jobs of the topic that are ready: `high` first, then `normal`, then `low`.
+             */
+            priority?: ("high" | "normal" | "low") | null;
         };
         /**
          * JobOut
@@ -2065,6 +2080,7 @@ export interface components {
          *       "due_ms": 1900000000000,
          *       "groups": {},
          *       "id": "order-42",
+         *       "priority": "normal",
          *       "retry": "15000ms 180000ms",
          *       "state": "delayed",
          *       "step": 0,
@@ -2115,6 +2131,12 @@ export interface components {
             expire_ms: number | null;
             /** Key */
             key?: string | null;
+            /**
+             * Priority
+             * @default normal
+             * @enum {string}
+             */
+            priority?: "high" | "normal" | "low";
             /** @description Of a job that waits for others. */
             waits_for?: components["schemas"]["DependenciesOut"] | null;
             /** Groups */
@@ -2430,6 +2452,11 @@ export interface components {
              * @default 1
              */
             version?: number;
+            /**
+             * Priority
+             * @description Among the jobs of the topic that are ready: `high` first, then `normal`, then `low`.
+             */
+            priority?: ("high" | "normal" | "low") | null;
         } & ({
             cron: unknown;
         } | {

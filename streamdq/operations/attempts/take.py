@@ -80,7 +80,8 @@ def _claim_any(
     while turns:
         shard, read = turns.pop(0)
         asked = time.monotonic()
-        claimed = yield from store.scripts.claim(
+        claim = store.scripts.claim_ranked if settings.prioritized else store.scripts.claim
+        claimed = yield from claim(
             shard, group, store.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read
         )
         paused |= claimed.paused

@@ -20,9 +20,16 @@ _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a rece
 class AttemptScripts(ScriptCalls):
     def move(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
         """``permitted``: ``permit`` has granted the limit; in a topic with a rate, nothing moves without that."""
+        return self._move("move", k, groups, limit, permitted)
+
+    def move_ranked(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
+        """As ``move``, in a topic with priorities."""
+        return self._move("move_ranked", k, groups, limit, permitted)
+
+    def _move(self, name: str, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool) -> Op[Moved]:
         reply = yield from self._run(
-            "move",
-            keys_of("move", k, groups=groups),
+            name,
+            keys_of(name, k, groups=groups),
             (self._now(), limit, ",".join(groups), int(permitted)),
         )
         return moved_in(reply)
@@ -45,8 +52,23 @@ class AttemptScripts(ScriptCalls):
         """At most ``count`` jobs, of which the caller starts the first ``at_once`` at once. ``read``: the Entries of a
         blocking read; those beyond ``count`` are handed back.
         """
-        args = (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read)
-        reply = yield from self._run("claim", keys_of("claim", k, group), args)
+        return self._claim("claim", k, group, (consumer, count, ttr_ms, self._history, at_once, *read))
+
+    def claim_ranked(
+        self,
+        k: ShardKeys,
+        group: str,
+        consumer: str,
+        count: int,
+        ttr_ms: int,
+        read: Sequence[bytes | str] = (),
+        at_once: int = MAX_CLAIM,
+    ) -> Op[Claimed]:
+        """As ``claim``, in a topic with priorities."""
+        return self._claim("claim_ranked", k, group, (consumer, count, ttr_ms, self._history, at_once, *read))
+
+    def _claim(self, name: str, k: ShardKeys, group: str, args: Sequence[Any]) -> Op[Claimed]:
+        reply = yield from self._run(name, keys_of(name, k, group), (self._now(), group, *args))
         claimed = claimed_in(reply)
         if claimed is None:
             raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")

@@ -232,6 +232,16 @@ def expect_links(topics: Topics, topic: str) -> Op[TopicSettings]:
     return settings
 
 
+def expect_priorities(topics: Topics, topic: str) -> Op[TopicSettings]:
+    """Creates the topic if it does not exist, and has its jobs run by their priorities."""
+    settings = topics.cached(topic)
+    if settings is None or not settings.prioritized:
+        settings = yield from topics.ensure(topic)
+        if not settings.prioritized:
+            settings = yield from topics.change(topic, {"prioritized": True}, {})
+    return settings
+
+
 def set_paused(topics: Topics, topic: str, paused: bool) -> Op[None]:
     yield from topics.get(topic)
     yield from topics.ensure(topic)  # should Redis have lost it since
