@@ -133,7 +133,7 @@ def enqueue(
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
         "expire": expire, "tz": tz, "quiet": quiet, "window": window, "version": version, "unique_for": unique_for,
         "unique_after": unique_after.value, "rate_of_id": rate_of_id, "at_most": at_most, "key": key,
-        "on_failure": on_failure.value, "priority": None if priority is None else priority.value,
+        "on_failure": on_failure.value, "priority": priority,
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}
     with open_queue(context) as queue:

@@ -175,8 +175,7 @@ class NodeMover:
         groups: Sequence[str] = self._topics.settings_of(shard.topic).group_names
         for _ in range(_TRIES):
             ranked = self._topics.settings_of(shard.topic).prioritized
-            move = self._scripts.move_ranked if ranked else self._scripts.move
-            reply = await arun(self._link, move(shard, groups, limit, permitted))
+            reply = await arun(self._link, self._scripts.move(shard, groups, limit, permitted, ranked))
             if reply.moved >= 0:
                 return reply
             if reply.moved == RATED:

@@ -137,8 +137,8 @@ class Shard:
         return reply
 
     def move(self, limit: int = MAX_BATCH) -> Moved:
-        move = self.scripts.move_ranked if self.settings.prioritized else self.scripts.move
-        reply: Moved = self._step(move(self.k, self.settings.group_names, limit))
+        ranked = self.settings.prioritized
+        reply: Moved = self._step(self.scripts.move(self.k, self.settings.group_names, limit, prioritized=ranked))
         return reply
 
     def claim(
@@ -150,8 +150,8 @@ class Shard:
         at_once: int = MAX_BATCH,
     ) -> Claimed:
         name, consumer = group or self.group, consumer or self.consumer
-        claim = self.scripts.claim_ranked if self.settings.prioritized else self.scripts.claim
-        reply: Claimed = self._step(claim(self.k, name, consumer, count, self.settings.ttr_of(name), read, at_once))
+        ttr_ms, ranked = self.settings.ttr_of(name), self.settings.prioritized
+        reply: Claimed = self._step(self.scripts.claim(self.k, name, consumer, count, ttr_ms, read, at_once, ranked))
         self._consumers |= {(row.main, row.entry, name): consumer for row in reply.rows}
         return reply
 

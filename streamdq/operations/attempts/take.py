@@ -80,10 +80,10 @@ def _claim_any(
     while turns:
         shard, read = turns.pop(0)
         asked = time.monotonic()
-        claim = store.scripts.claim_ranked if settings.prioritized else store.scripts.claim
-        claimed = yield from claim(
-            shard, group, store.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read
-        )
+        claimed = yield from store.scripts.claim(
+            shard, group, store.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read,
+            prioritized=settings.prioritized,
+        )  # fmt: skip
         paused |= claimed.paused
         if claimed.unlooked:
             turns.insert(0, (shard, read[-3 * claimed.unlooked :]))

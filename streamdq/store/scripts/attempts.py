@@ -18,15 +18,13 @@ _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a rece
 
 
 class AttemptScripts(ScriptCalls):
-    def move(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
-        """``permitted``: ``permit`` has granted the limit; in a topic with a rate, nothing moves without that."""
-        return self._move("move", k, groups, limit, permitted)
-
-    def move_ranked(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
-        """As ``move``, in a topic with priorities."""
-        return self._move("move_ranked", k, groups, limit, permitted)
-
-    def _move(self, name: str, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool) -> Op[Moved]:
+    def move(
+        self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False, prioritized: bool = False
+    ) -> Op[Moved]:
+        """``permitted``: ``permit`` has granted the limit; in a topic with a rate, nothing moves without that.
+        ``prioritized``: the topic has priorities.
+        """
+        name = "move_ranked" if prioritized else "move"
         reply = yield from self._run(
             name,
             keys_of(name, k, groups=groups),
@@ -48,27 +46,14 @@ class AttemptScripts(ScriptCalls):
         ttr_ms: int,
         read: Sequence[bytes | str] = (),
         at_once: int = MAX_CLAIM,
+        prioritized: bool = False,
     ) -> Op[Claimed]:
         """At most ``count`` jobs, of which the caller starts the first ``at_once`` at once. ``read``: the Entries of a
-        blocking read; those beyond ``count`` are handed back.
+        blocking read; those beyond ``count`` are handed back. ``prioritized``: the topic has priorities.
         """
-        return self._claim("claim", k, group, (consumer, count, ttr_ms, self._history, at_once, *read))
-
-    def claim_ranked(
-        self,
-        k: ShardKeys,
-        group: str,
-        consumer: str,
-        count: int,
-        ttr_ms: int,
-        read: Sequence[bytes | str] = (),
-        at_once: int = MAX_CLAIM,
-    ) -> Op[Claimed]:
-        """As ``claim``, in a topic with priorities."""
-        return self._claim("claim_ranked", k, group, (consumer, count, ttr_ms, self._history, at_once, *read))
-
-    def _claim(self, name: str, k: ShardKeys, group: str, args: Sequence[Any]) -> Op[Claimed]:
-        reply = yield from self._run(name, keys_of(name, k, group), (self._now(), group, *args))
+        name = "claim_ranked" if prioritized else "claim"
+        args = (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read)
+        reply = yield from self._run(name, keys_of(name, k, group), args)
         claimed = claimed_in(reply)
         if claimed is None:
             raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")

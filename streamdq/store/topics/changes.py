@@ -8,8 +8,8 @@ the registry (``former``) until none of them is where it was put by that number:
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from ...config import MOST_FORMER, START_WITHIN_S, Layout, TopicSettings
 from ...errors import TopicNotEmpty, TopicServed
@@ -240,6 +240,16 @@ def expect_priorities(topics: Topics, topic: str) -> Op[TopicSettings]:
         if not settings.prioritized:
             settings = yield from topics.change(topic, {"prioritized": True}, {})
     return settings
+
+
+class _New(Protocol):
+    @property
+    def priority(self) -> object: ...
+
+
+def expect_priorities_of(topics: Topics, topic: str, jobs: Iterable[_New]) -> Op[TopicSettings | None]:
+    """The same, if one of these new jobs has a priority; otherwise returns None."""
+    return (yield from expect_priorities(topics, topic)) if any(job.priority is not None for job in jobs) else None
 
 
 def set_paused(topics: Topics, topic: str, paused: bool) -> Op[None]:
