@@ -60,7 +60,7 @@ def test_a_retry_waits_for_its_turn_in_its_group_alone(ranked: Shard) -> None:
 
 def test_groups_out_of_date_move_nothing(ranked: Shard) -> None:
     ranked.enqueue("j")
-    assert ranked.call("move_ranked", ("a", "unheard"), 10) == (-1, START_MS, -1, 0, ("a", "b"))
+    assert ranked.call("move", ("a", "unheard"), 10, False, True) == (-1, START_MS, -1, 0, ("a", "b"))
     assert ranked.state("j") == "delayed"
 
 
@@ -75,7 +75,7 @@ def test_a_topic_with_a_rate_needs_a_permit(ranked: Shard) -> None:
     ranked.topic(rate=5)
     ranked.enqueue("i", "j")
     assert ranked.move()[:4] == (RATED, START_MS, -1, 0)
-    assert ranked.call("move_ranked", ("a", "b"), 1, True).moved == 1
+    assert ranked.call("move", ("a", "b"), 1, True, True).moved == 1
     ranked.topic(rate=0)
     assert ranked.move().moved == 1
 
