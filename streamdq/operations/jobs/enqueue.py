@@ -138,7 +138,8 @@ def enqueue(
     cancelled. docs/flows.md has more.
 
     ``priority``: "high" or "low"; None: "normal". Of the topic's jobs that are ready, those with a high one start
-    first, then normal ones; at least every tenth start is left to the next lower priority. docs/priorities.md has more.
+    first, and those with a low one last. At least every tenth start is left to the next lower priority.
+    docs/priorities.md has more.
 
     ``durable``: where the job must be before this returns: in the server's "memory", on its "disk" (the append-only
     file), or also in the memory of "replicas:N". None: as the topic or this process is configured.

@@ -137,7 +137,7 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
         body = Envelope(check_version(new.version), (), plain).sealed()
     rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{_line_of(new)}\n".encode() + body
     rule = rule_of(new.id, new.unique_for, new.rate_of_id, new.at_most, new.unique_after)
-    priority = check_priority(new.priority)
+    priority = _priority_of(new)
     return Encoded(
         id, when, rest, nonce, b"" if body is plain else plain, rule, new.key, new.id is None, waits, priority
     )
@@ -174,7 +174,7 @@ def _id_of(id: str | DerivedId, body: bytes) -> str:
 
 def _line_of(new: NewJob) -> str:
     url = None if new.url is None else check_url(new.url)
-    return url_line(url, None if new.key is None else check_key(new.key), check_priority(new.priority))
+    return url_line(url, None if new.key is None else check_key(new.key), _priority_of(new))
 
 
 def body_of(job: Encoded) -> bytes:
@@ -256,6 +256,10 @@ def record_in(record: bytes) -> Record:
         head[:12].decode(), int(head[12:]), int(created), int(ttr) if ttr else None, int(expire) if expire else None,
         nonce.decode(), retry.decode() or None, url, body, key, priority,
     )  # fmt: skip
+
+
+def _priority_of(new: NewJob) -> Priority | None:
+    return None if new.priority is None else check_priority(new.priority)
 
 
 def url_line(url: str | None, key: str | None, priority: Priority | None = None) -> str:
