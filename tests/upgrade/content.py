@@ -27,6 +27,7 @@ from streamdq.archive.dead_letters import DeadLetters
 from streamdq.codec import Encrypt, Zstd
 from streamdq.dump.dumper import Dumper
 from streamdq.dump.local import LocalFolder
+from streamdq.job.job import Priority
 from streamdq.operations.attempts.take import take
 from streamdq.operations.flows import builder
 from streamdq.operations.topics.stats import GroupStats
@@ -43,6 +44,8 @@ KEY = "2026-11=3q2+796tvu/erb7v3q2+796tvu/erb7v3q2+796tvu8="
 START_MS = 1_795_000_000_000
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
 LONG = "366d"
+
+PRIORITIES: dict[str, Priority] = {"reset": "high", "receipt": "normal", "offer": "low", "news": "low"}
 
 DATABASES = ("dead.db", "shop.db")
 BUILT = 3
@@ -76,6 +79,7 @@ def filled(url: str) -> Iterator[tuple[Queue, Path]]:
         _settings(queue)
         _by_movers(queue, clock)
         _keys(queue)
+        _priorities(queue)
         _uniqueness(queue)
         queue._stop_mover()  # what follows stays as it is
         for part in (_plain, _groups, _results, _schedules, _after):
@@ -203,6 +207,15 @@ def _keys(queue: Queue) -> None:
     _taken(queue, "paced", "paced-0").finish()
     queue.enqueue("paced", {"n": 2}, id="paced-2", key="merchant-9")
     until(lambda: _counts(queue, "paced").ready == 1, "another key's job is ready")
+
+
+def _priorities(queue: Queue) -> None:
+    """One is claimed, one is in the stream, and two wait for their turn."""
+    queue.configure("urgent", create=True)
+    for id, priority in PRIORITIES.items():
+        queue.enqueue("urgent", {"id": id}, id=id, priority=priority)
+    until(lambda: _counts(queue, "urgent").ready == len(PRIORITIES), "they are ready")
+    _taken(queue, "urgent", "reset")
 
 
 def _results(queue: Queue) -> None:
