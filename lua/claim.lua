@@ -25,7 +25,7 @@
 -- include: claim_entries, claim_ready, clock, groups, stored_format
 local s = shard(KEYS)
 s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
-local claim = open_claim(s, ARGV[5])
+local claim = open_claim(s, ARGV[5], ARGV[4])
 check_format(claim.format)
 if not has(s.groups, s.group) then return {-1} end
-return claim_ready(s, claim, {count = ARGV[4], at_once = ARGV[7], read = {unpack(ARGV, 8)}})
+return claim_ready(s, claim, {at_once = ARGV[7], read = {unpack(ARGV, 8)}})

@@ -15,10 +15,10 @@
 -- include: claim_entries, claim_ready, clock, groups, stored_format, turns
 local s = shard(KEYS)
 s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
-local claim = open_claim(s, ARGV[5])
+local claim = open_claim(s, ARGV[5], ARGV[4])
 check_format(claim.format)
 if not has(s.groups, s.group) then return {-1} end
-promote(s, s.group, own, math.max(0, ARGV[4] - (#ARGV - 7) / 3))
-local reply = claim_ready(s, claim, {count = ARGV[4], at_once = ARGV[7], read = {unpack(ARGV, 8)}})
+promote(s, s.group, own, math.max(0, claim.count - (#ARGV - 7) / 3)) -- no more: nothing overtakes them there
+local reply = claim_ready(s, claim, {at_once = ARGV[7], read = {unpack(ARGV, 8)}})
 promote(s, s.group, own, 0) -- what is left must wake others
 return reply

@@ -1,12 +1,10 @@
 -- include: claim_entries, read, start_attempt
 
--- claim_ready(s, claim, asked): ready -> running, what claim and claim_ranked do. claim: of open_claim. asked = {count=,
--- at_once=, read=}: their arguments; read: the entries that were read already.
+-- claim_ready(s, claim, asked): ready -> running, what claim and claim_ranked do. claim: of open_claim. asked =
+-- {at_once=, read=}: their arguments; read: the entries that were read already.
 -- returns the reply
 local function claim_ready(s, claim, asked)
   local read = asked.read
-  local status = s.waits == 'paused' and 0 or 1
-  claim.count = status * math.min(tonumber(asked.count), claim.is_paced and PACED_AT_ONCE or math.huge)
   claim.at_once = math.min(claim.count, tonumber(asked.at_once))
   local given, unlooked = {[s.own] = {}, [s.ready] = {}}, 0
   local budget = budget_of(s.jobs, claim.largest, claim.count + #read / 3)
@@ -25,5 +23,5 @@ local function claim_ready(s, claim, asked)
   local claims, ids, records, no_longer_ready = claim_entries(s, claim, entries, own_count)
   -- 0 comes first: Lua writes -0 as '-0', which Redis does not accept as a number.
   local unread = #entries == 0 and 0 or redis.call('HINCRBY', s.counts, 'ready:' .. s.group, 0 - no_longer_ready)
-  return {status, s.now, claim.ttr, unread, claims, ids, records, #claim.expired, claim.generation, claim.refused, unlooked}
+  return {s.waits == 'paused' and 0 or 1, s.now, claim.ttr, unread, claims, ids, records, #claim.expired, claim.generation, claim.refused, unlooked}
 end

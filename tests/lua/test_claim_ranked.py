@@ -148,7 +148,16 @@ def test_a_paused_topic_keeps_the_order(ranked: Shard) -> None:
     assert (ranked.move().moved, claimed(ranked, 10)) == (0, [])
     ranked.run(configure.resume(ranked.store, "t"))
     ranked.move()
-    assert sorted(claimed(ranked, 10)) == ["h", *names("l", 3)]
+    assert [claimed(ranked, 1) for _ in range(4)] == [["l000"], ["h"], ["l001"], ["l002"]]
+
+
+def test_keys_with_a_pace_leave_the_others_their_turn(ranked: Shard) -> None:
+    """A claim takes sixty of them at once, however many it asks for."""
+    ranked.topic(key_rate="1000/s")
+    put(ranked, low=names("l", 100))
+    assert len(claimed(ranked, 100)) == 60
+    put(ranked, high=["h"])
+    assert claimed(ranked, 2) == ["l060", "h"]
 
 
 def test_what_was_ready_before_there_were_priorities_shares_the_starts(shard: Shard) -> None:
