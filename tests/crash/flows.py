@@ -107,13 +107,13 @@ def kill_redis(run: Run) -> None:
 
 
 def sentinel_failover(run: Run) -> None:
-    fail_over(run, run.place.primary, run.place.replica)  # type: ignore[arg-type]  # a Run has what it asks for
+    fail_over(run, run.place.primary, run.place.replica)
 
 
 def cluster_failover(run: Run) -> None:
-    port = owner_of(run, "streamdq:{join:0}:bucket")  # type: ignore[arg-type]
+    port = owner_of(run, "streamdq:{join:0}:bucket")
     number = next(n for n, node in enumerate(run.place.nodes) if node.port == port)
-    fail_over(run, run.place.nodes[number], run.place.replicas[number])  # type: ignore[arg-type]
+    fail_over(run, run.place.nodes[number], run.place.replicas[number])
 
 
 ROWS = {

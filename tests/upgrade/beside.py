@@ -18,11 +18,14 @@ import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from streamdq import Queue
 from streamdq.job.job import FLOWS
 from streamdq.keys import NamespaceKeys
+from tests.crash.table import say
 from tests.packaging.versions import ROOT, uv
 from tests.servers import Server, binaries
 from tests.upgrade.side import RESULTS, SHARDS, TOPICS
@@ -40,7 +43,7 @@ class Line:
     id: str
     pid: int
     at_ms: float
-    more: Sequence[object] = ()
+    more: Sequence[Any] = ()
 
     @property
     def job(self) -> tuple[str, str]:
@@ -55,6 +58,10 @@ class Version:
     python: Path
     pids: set[int] = field(default_factory=set)
     killed: set[int] = field(default_factory=set)
+
+
+def _serves(log: Path) -> bool:
+    return "worker started" in log.read_text()
 
 
 class Run:
@@ -80,7 +87,10 @@ class Run:
             self._running[process] = version
             version.pids.add(process.pid)
             if role == "work":
-                until(lambda log=log: "worker started" in log.read_text(), "it serves")  # type: ignore[misc]
+                until(partial(_serves, log), "it serves")
+
+    def _another_moves(self, pid: int) -> bool:
+        return self._mover() not in (0, pid)
 
     def stop(self, version: Version | None = None) -> None:
         """Its processes end what they have begun."""
@@ -104,7 +114,7 @@ class Run:
                     version.killed.add(pid)
                     del self._running[process]
                     self.start(version, "work")
-            until(lambda pid=pid: self._mover() not in (0, pid), "another mover works")  # type: ignore[misc]
+            until(partial(self._another_moves, pid), "another mover works")
             self.go_on(*versions)
 
     def _mover(self) -> int:
@@ -190,7 +200,7 @@ def broken(lines: Sequence[Line], killed: set[int]) -> list[str]:
 def _started_before(line: Line, of_job: dict[tuple[str, str], list[Line]]) -> list[str]:
     """A job that has begun before those that it waits for had ended."""
     begun = min((each.at_ms for each in of_job[line.job] if each.what == "start"), default=float("inf"))
-    parents = [tuple(parent) for parent in line.more[1]]  # type: ignore[attr-defined]
+    parents = [tuple(parent) for parent in line.more[1]]
     return [
         f"{line.job} began before {parent} had ended"
         for parent in parents
@@ -284,9 +294,9 @@ def _print(running: Run, *versions: Version) -> None:
             what: sum(line.what == what and line.pid in version.pids for line in lines)
             for what in ("accepted", "cancelled", "start", "raised", "end")
         }
-        print(f"{version.name}: {counts}, {len(version.killed)} movers killed")  # noqa: T201
+        say(f"{version.name}: {counts}, {len(version.killed)} movers killed")
     ticks = {line.id for line in lines if line.topic == "ticks" and line.what == "end"}
-    print(f"{len(ticks)} occurrences of the schedule")  # noqa: T201
+    say(f"{len(ticks)} occurrences of the schedule")
 
 
 def main() -> int:
@@ -298,8 +308,8 @@ def main() -> int:
     options = parser.parse_args()
     found = run(options.ref, options.jobs)
     for line in found:
-        print(line)  # noqa: T201
-    print("broken" if found else "both versions kept every job")  # noqa: T201
+        say(line)
+    say("broken" if found else "both versions kept every job")
     return 1 if found else 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ...config import MOST_FORMER, START_WITHIN_S, Layout, TopicSettings
 from ...errors import TopicNotEmpty, TopicServed
@@ -224,21 +224,20 @@ def expect_keys(topics: Topics, topic: str) -> Op[TopicSettings]:
 
 def expect_links(topics: Topics, topic: str) -> Op[TopicSettings]:
     """Creates the topic if it does not exist, and has movers look for jobs in it that wait for others."""
-    settings = topics.cached(topic)
-    if settings is None or not settings.linked:
-        settings = yield from topics.ensure(topic)
-        if not settings.linked:
-            settings = yield from topics.change(topic, {"linked": True}, {})
-    return settings
+    return _marked(topics, topic, "linked")
 
 
 def expect_priorities(topics: Topics, topic: str) -> Op[TopicSettings]:
     """Creates the topic if it does not exist, and has its jobs run by their priorities."""
+    return _marked(topics, topic, "prioritized")
+
+
+def _marked(topics: Topics, topic: str, mark: Literal["linked", "prioritized"]) -> Op[TopicSettings]:
     settings = topics.cached(topic)
-    if settings is None or not settings.prioritized:
+    if settings is None or not getattr(settings, mark):
         settings = yield from topics.ensure(topic)
-        if not settings.prioritized:
-            settings = yield from topics.change(topic, {"prioritized": True}, {})
+        if not getattr(settings, mark):
+            settings = yield from topics.change(topic, {mark: True}, {})
     return settings
 
 
