@@ -114,6 +114,7 @@ def test_one_that_waits_for_its_turn_can_be_changed(ranked: Shard, what: str) ->
         assert ranked.call("reschedule", "j", f"{START_MS + 5_000}") == 1
     else:
         ranked.call("replace", 1, ranked.jobs("j", priority="high", delay="5s"))
+    assert ranked.redis("EXISTS", ranked.k.ranked_of("default")) == 0, "its id must not stay there"
     assert claimed(ranked, 10) == ["first"]
     ranked.clock.advance("5s")
     ranked.move()
