@@ -12,13 +12,28 @@
 -- ARGV[8..] entries that a blocking XREADGROUP returned already: stream, entry, member
 -- returns as claim does
 -- flags: allow-oom
--- include: claim_entries, claim_ready, clock, groups, stored_format, turns
+-- include: claim_entries, claim_ready, clock, groups, read, start_attempt, stored_format, turns
+
+-- most_of(s, claim, read): returns how many jobs the call claims beside those that were read. What it leaves in the stream, no
+-- job can overtake.
+local function most_of(s, claim, read)
+  if s.waits == 'paused' then return 0 end
+  local count = tonumber(ARGV[4])
+  if claim.is_paced then count = math.min(count, ARGV[7], PACED_AT_ONCE) end -- these are never claimed ahead
+  return math.max(0, count - read)
+end
+
 local s = shard(KEYS)
 s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local claim = open_claim(s, ARGV[5])
 check_format(claim.format)
 if not has(s.groups, s.group) then return {-1} end
-promote(s, s.group, own, math.max(0, ARGV[4] - (#ARGV - 7) / 3))
-local reply = claim_ready(s, claim, {count = ARGV[4], at_once = ARGV[7], read = {unpack(ARGV, 8)}})
+local read = {unpack(ARGV, 8)}
+local budget = budget_of(jobs, claim.largest, ARGV[4] + #read / 3)
+s.is_room_for = function(delivery) return fits(budget, length_of(budget, {'', {'j', delivery}})) end
+for i = 3, #read, 3 do s.is_room_for(read[i]) end
+promote(s, s.group, own, most_of(s, claim, #read / 3))
+s.is_room_for = nil
+local reply = claim_ready(s, claim, {count = ARGV[4], at_once = ARGV[7], read = read})
 promote(s, s.group, own, 0) -- what is left must wake others
 return reply
