@@ -15,17 +15,21 @@
 -- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member;
 -- those that it has claimed, but got no reply, it claims again
 -- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused,
--- unlooked}: status 1, or 0 = the topic is paused (nothing read); or {-1}: there is no such group. claim: '' = none, the
+-- unlooked}: status 1, or 0 = the topic is paused (nothing read); or {-1}: there is no such group,
+-- or the caller has old settings of the topic. claim: '' = none, the
 -- delivery was out of date; for a first attempt the entry in the shared stream; otherwise
 -- 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. attempt: as in the progress.
 -- due_ms: '' = see the record. unread: jobs still ready for this group. expired: how many were given up as too late.
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
 -- flags: allow-oom
--- include: claim_entries, claim_ready, clock, groups, stored_format
+-- include: claim_entries, claim_ready, clock, groups, ranked, stored_format
 local s = shard(KEYS)
 s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local claim = open_claim(s, ARGV[5], ARGV[4])
 check_format(claim.format)
 if not has(s.groups, s.group) then return {-1} end
-return claim_ready(s, claim, {at_once = ARGV[7], read = {unpack(ARGV, 8)}})
+local reply = claim_ready(s, claim, {at_once = ARGV[7], read = {unpack(ARGV, 8)}})
+-- It does not know that the topic has priorities, and gets no job that waits for its turn.
+if s.waits and #ARGV == 7 and #reply[6] == 0 and has_turns(s, s.group) then return {-1} end
+return reply

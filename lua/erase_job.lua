@@ -12,8 +12,7 @@
 -- returns 1 = erased; 0 = only a group that is leaving still has it; -1 = an attempt is running; -2 = the caller's settings
 -- of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 = there is no such job
 -- flags: allow-oom
--- include: clock, dead_leave, deliveries, drop_job, group_states, groups, progress, ranked, removal, results,
---   stored_format, taken
+-- include: clock, dead_leave, deliveries, drop_job, group_states, groups, removal, results, stored_format, taken
 local s = shard(KEYS)
 s.history_cap = '0'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit',
@@ -42,7 +41,6 @@ if not job.record then
 end
 if is_changed(s, job, ARGV[5]) then return -3 end
 
-local _, states = group_states(s, job)
 -- A job that nobody waits for is dead in the groups that have not ended it.
 local code = drop_job(s, job, dead)
 if code == 0 then
@@ -58,7 +56,6 @@ if code == 0 then
 end
 if code ~= 1 then return code end
 remove_entries()
-for group, p in pairs(states) do forget_turn(s, group, member(p.sequence, group, job.id)) end
 forget_taken(s, job.id)
 s.results = results_in(topic[7])
 forget_results(s, job.id)

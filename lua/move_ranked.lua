@@ -23,11 +23,12 @@ local function id_in(delivery)
   return id or string.sub(delivery, 13), group
 end
 
-local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'format', 'largest')
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'format', 'largest', 'prioritized')
 check_format(topic[4])
 local now, known, rate = now_ms(ARGV[1]), topic[1], tonumber(topic[3] or 0)
 local s = shard(KEYS)
 s.groups = names(known)
+if not topic[6] then return {-1, now, -1, 0, ''} end -- another topic had this name
 if known ~= ARGV[3] then return {-1, now, -1, 0, known or ''} end
 if topic[2] == '1' then return {0, now, -1, open_jobs(s)} end
 if rate > 0 and rate < NO_RATE and ARGV[4] == '0' then return {-2, now, -1, open_jobs(s)} end

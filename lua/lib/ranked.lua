@@ -21,13 +21,7 @@ local function forget_turns(s, group)
   redis.call('UNLINK', key)
 end
 
--- forget_turn(s, group, delivery): this delivery does not wait for its turn any more.
-local function forget_turn(s, group, delivery)
-  local key = ranked_of(s, group)
-  redis.call('ZREM', key, delivery)
-end
-
--- has_turns(s, group): returns whether jobs wait for their turn in the group, or have waited and are gone
+-- has_turns(s, group): returns whether jobs wait for their turn in the group
 local function has_turns(s, group)
   local key = ranked_of(s, group)
   return redis.call('EXISTS', key) == 1

@@ -26,20 +26,26 @@ local function in_turn(s, group, most)
   for n = 1, most do
     local rank = next_rank(turn + n, left)
     if not rank then return chosen, turn + n - 1 end
-    chosen[n] = first[rank][#first[rank] - left[rank] + 1]
+    local delivery = first[rank][#first[rank] - left[rank] + 1]
+    if s.is_room_for and not s.is_room_for(delivery) then return chosen, turn + n - 1 end
+    chosen[n] = delivery
     left[rank] = left[rank] - 1
   end
   return chosen, turn + most
 end
 
 -- promote(s, group, stream, most): adds the next jobs to ready:GROUP (stream), so that as many as `most` are unread there, and
--- one more: it wakes a consumer that waits.
+-- one more: it wakes a consumer that waits. s.is_room_for: called with each of these deliveries; false = that many are
+-- enough; nil = there is no other limit
 local function promote(s, group, stream, most)
   if not has_turns(s, group) then return end
   redis.call('XPENDING', stream, group) -- ends the script with the usual error if there is no such group
-  local room = most + 1 - #next_unread(stream, group, most + 1)
+  local unread = next_unread(stream, group, most + 1)
+  local room = most + 1 - #unread
   if room <= 0 then return end
+  for _, entry in ipairs(s.is_room_for and unread or {}) do s.is_room_for(entry[2][2]) end
   local chosen, turn = in_turn(s, group, room)
+  if #chosen == 0 then return end
   local key = ranked_of(s, group)
   redis.call('ZREM', key, unpack(chosen))
   for _, delivery in ipairs(chosen) do redis.call('XADD', stream, '*', 'j', delivery) end

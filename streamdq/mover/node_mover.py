@@ -142,7 +142,11 @@ class NodeMover:
 
     async def move_permitted(self, shard: ShardKeys, count: int) -> None:
         """Moves at most ``count`` jobs of a topic with a rate; the caller has permits for them."""
-        await self._move_some(shard, count, permitted=True)
+        while count > 0:
+            reply = await self._move_some(shard, count, permitted=True)
+            if reply is None or reply.moved <= 0 or not 0 <= reply.next_due_ms <= reply.now_ms:
+                return
+            count -= reply.moved  # with priorities, a call moves fewer of many groups or large jobs
 
     async def _move_some(self, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
         called = time.monotonic()

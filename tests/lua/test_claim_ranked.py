@@ -7,6 +7,7 @@ from itertools import islice, pairwise
 
 import pytest
 
+from streamdq.errors import GroupMissing
 from streamdq.operations.topics import configure
 from tests.lua.shard import START_MS, Shard
 
@@ -114,6 +115,7 @@ def test_one_that_waits_for_its_turn_can_be_changed(ranked: Shard, what: str) ->
         assert ranked.call("reschedule", "j", f"{START_MS + 5_000}") == 1
     else:
         ranked.call("replace", 1, ranked.jobs("j", priority="high", delay="5s"))
+    assert ranked.redis("EXISTS", ranked.k.ranked_of("default")) == 0, "its id must not stay there"
     assert claimed(ranked, 10) == ["first"]
     ranked.clock.advance("5s")
     ranked.move()
@@ -148,7 +150,29 @@ def test_a_paused_topic_keeps_the_order(ranked: Shard) -> None:
     assert (ranked.move().moved, claimed(ranked, 10)) == (0, [])
     ranked.run(configure.resume(ranked.store, "t"))
     ranked.move()
-    assert [claimed(ranked, 1) for _ in range(4)] == [["l000"], ["h"], ["l001"], ["l002"]]
+    assert [claimed(ranked, 1) for _ in range(4)] == [["l000"], ["h"], ["l001"], ["l002"]]  # l000 was next already
+
+
+def test_of_large_jobs_no_more_are_next_than_a_claim_can_read(ranked: Shard) -> None:
+    ranked.checked = False
+    put(ranked, low=names("l", 10))
+    for id in names("l", 10):
+        record = ranked.redis("HGET", ranked.k.jobs, id)
+        ranked.redis("HSET", ranked.k.jobs, id, record + b" " * 100_000)
+    ranked.redis("HSET", ranked.k.settings, "largest", 100_000)
+    assert claimed(ranked, 20) == ["l000", "l001"]
+    put(ranked, high=["h"])
+    assert [claimed(ranked, 1) for _ in range(3)] == [["l002"], ["h"], ["l003"]]
+
+
+def test_where_keys_have_a_pace_no_more_are_next_than_start_at_once(ranked: Shard) -> None:
+    ranked.topic(key_rate="100/s")
+    ranked.call("enqueue", 1, ranked.jobs(*names("l", 10), priority="low"), True)
+    ranked.move()
+    assert [row.id for row in ranked.claim(10, at_once=2).rows] == [b"l000", b"l001"]
+    ranked.call("enqueue", 1, ranked.jobs("h", priority="high"), True)
+    ranked.move()
+    assert [claimed(ranked, 1) for _ in range(3)] == [["l002"], ["h"], ["l003"]]
 
 
 def test_keys_with_a_pace_leave_the_others_their_turn(ranked: Shard) -> None:
@@ -189,3 +213,26 @@ def test_nothing_is_missing_while_jobs_wait_for_their_turn(ranked: Shard) -> Non
     assert (reply.missing, reply.lost) == (0, 0)
     ranked.reclaim(missing=reply.missing)
     assert ranked.counts["ready:default"] == 3
+
+
+def old_claim(shard: Shard) -> list[bytes]:
+    """By a caller that has the topic's settings from before there were priorities."""
+    return [row.id for row in shard.call("claim", "default", "me", 10, 60_000).rows]
+
+
+def test_who_does_not_know_of_the_priorities_learns_it(ranked: Shard) -> None:
+    put(ranked, low=names("l", 3))
+    assert old_claim(ranked) == [b"l000"]
+    with pytest.raises(GroupMissing):
+        old_claim(ranked)
+    assert claimed(ranked, 10) == ["l001", "l002"]
+    assert old_claim(ranked) == []
+
+
+def test_if_what_was_next_is_gone_another_one_wakes_the_workers(ranked: Shard) -> None:
+    put(ranked, low=names("l", 3))
+    assert old_claim(ranked) == [b"l000"]
+    own = ranked.k.ready_of("default")
+    assert ranked.reclaim().missing == 0
+    assert len(ranked.entries(own)) == 2  # that of the claim, too
+    assert claimed(ranked, 10) == ["l001", "l002"]

@@ -108,3 +108,10 @@ def test_large_records_move_a_few_at_a_time(ranked: Shard) -> None:
     ranked.redis("HSET", ranked.k.settings, "largest", 100_000)
     ranked.enqueue("i", "j", "k")
     assert [ranked.move().moved for _ in range(3)] == [2, 1, 0]
+
+
+def test_a_topic_without_priorities_that_has_the_name_of_one_with_them(two: Shard) -> None:
+    two.enqueue("j", delay="1s")
+    two.clock.advance("1s")
+    assert two.call("move", ("a", "b"), 10, False, True) == (-1, START_MS + 1_000, -1, 0, ())
+    assert two.state("j") == "delayed"
