@@ -220,7 +220,7 @@ def old_claim(shard: Shard) -> list[bytes]:
     return [row.id for row in shard.call("claim", "default", "me", 10, 60_000).rows]
 
 
-def test_who_does_not_know_of_the_priorities_learns_it(ranked: Shard) -> None:
+def test_a_process_with_old_settings_learns_of_the_priorities(ranked: Shard) -> None:
     put(ranked, low=names("l", 3))
     assert old_claim(ranked) == [b"l000"]
     with pytest.raises(GroupMissing):
