@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamdq.keys import NamespaceKeys
+from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -120,7 +121,7 @@ NOT_OURS = {
 """Files that a page tells its readers to write, or that a command writes."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     """Paths in code style, from the root or within streamdq/, and targets of links."""
     text = page.read_text()
