@@ -133,6 +133,13 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     assert {path for path in missing if "NAME" not in path} == set()
 
 
+def test_every_page_that_code_names_exists() -> None:
+    code = [*(ROOT / "lua").rglob("*.lua"), *(ROOT / "streamdq").rglob("*.py"), *(ROOT / "spark").rglob("*.py")]
+    named = {page for path in code for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))}
+    assert len(named) > 8
+    assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
+
+
 def test_the_sample_of_a_script_is_a_script() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text()
     (name,) = re.findall(r"This is the one of `lua/(\w+)\.lua`", text)
