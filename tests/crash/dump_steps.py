@@ -1,6 +1,6 @@
-"""Dumps, and an erasure, that are killed at a step: `python -m tests.crash.dump_steps`. Each line on stdin, [what, folder, url, step] as
-JSON, is carried out in a process of its own, which kills itself at that step; a line on stdout says how it ended. What
-is imported is imported once.
+"""Dumps, and an erasure, that are killed at a step: `python -m tests.crash.dump_steps`. Each line on stdin, [what,
+folder, url, step] as JSON, is carried out in a process of its own, which kills itself at that step; a line on stdout
+says how it ended. What is imported is imported once.
 
 A step is any point at which something was or will be done that lasts: a file made, half written, whole, renamed, sent
 or removed; Redis told the mark, and trimmed; jobs, or what is kept of them, erased.
