@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..config import MAX_BATCH
 from ..keys import ShardKeys
 from ..link.session import arun
-from ..store.jobs.links import UNKNOWN, Asked, Ending, Follower, News, follower
+from ..store.batches import parts
+from ..store.flows import children
+from ..store.flows.children import children_for
+from ..store.jobs.links import TO_PUT_IN, UNKNOWN, Asked, Ending, Follower, News, Received, follower
 from .shard_loop import ShardLoop
 from .shard_timers import NEVER
 
@@ -32,6 +35,16 @@ class _NewsFor(NamedTuple):
 
     ending: Ending
     follower: Follower
+
+
+class _Told(NamedTuple):
+    """The lines of followers that have ended, by ending; the endings that did not reach all; and those of jobs whose
+    flow was cancelled, so that their children must not start.
+    """
+
+    gone: dict[str, list[str]]
+    failed: set[str]
+    closed: set[str]
 
 
 class _Question(NamedTuple):
@@ -71,11 +84,23 @@ class Endings(ShardLoop):
         """Tells all followers, and notes which of them have ended, and when to tell the others again. Returns when to
         look again.
         """
-        places: dict[ShardKeys, list[_NewsFor]] = {}
-        for ending in endings:
-            for one in ending.followers:
-                places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(_NewsFor(ending, one))
-        gone, failed = await self._tell_all(places)
+        to_put_in = [one for one in endings if one.children == TO_PUT_IN]
+        if to_put_in:
+            again_ms = await self._put_in(shard, now_ms, to_put_in)
+            others = [one for one in endings if one.children != TO_PUT_IN]
+            return min(again_ms, await self._deliver(shard, now_ms, others)) if others else again_ms
+        told = await self._tell_all(_NewsFor(one, who) for one in endings for who in one.followers if not who.is_child)
+        # Children start once all that wait for them know of them.
+        started = await self._tell_all(
+            _NewsFor(one._replace(how="cancelled") if one.field in told.closed else one, who)
+            for one in endings
+            if one.children and one.field not in told.failed
+            for who in one.followers
+            if who.is_child
+        )
+        gone, failed = told.gone, told.failed | started.failed
+        for field, lines in started.gone.items():
+            gone.setdefault(field, []).extend(lines)
         again = [now_ms + (_SOON_MS if one.field in failed else _again_ms(one, now_ms)) for one in endings]
         args = [
             value
@@ -86,10 +111,25 @@ class Endings(ShardLoop):
         # A follower that is not there may come yet: ``delivered`` then has the news sent again soon.
         return min([now_ms + _SOON_MS, *again] if gone else again)
 
-    async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_NewsFor]]) -> tuple[dict[str, list[str]], set[str]]:
-        """Returns the lines of followers that have ended, by ending; and the endings that did not reach all."""
-        gone: dict[str, list[str]] = {}
-        failed: set[str] = set()
+    async def _put_in(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
+        """Puts in the children of jobs that have ended. Nobody hears of these ends before that. Returns when to look
+        again.
+        """
+        again_ms = now_ms
+        for one in endings:
+            try:
+                await arun(self._link, children.put_in(self._session, self._scripts, self._topics, shard, one))
+            except Exception as error:
+                self._failures.pause_after(shard, error)
+                again_ms = now_ms + _SOON_MS
+        return again_ms
+
+    async def _tell_all(self, news: Iterable[_NewsFor]) -> _Told:
+        places: dict[ShardKeys, list[_NewsFor]] = {}
+        for one in news:
+            place = self._session.keys.shard(one.follower.topic, one.follower.shard)
+            places.setdefault(place, []).append(one)
+        told = _Told({}, set(), set())
         replies = await asyncio.gather(
             *(self._deliver_to(place, some) for place, some in places.items()), return_exceptions=True
         )
@@ -98,23 +138,28 @@ class Endings(ShardLoop):
                 if not isinstance(lines, Exception):
                     raise lines
                 self._failures.pause_after(place, lines)
-                failed |= {news.ending.field for news in some}
+                told.failed.update(news.ending.field for news in some)
                 continue
-            for field, line in lines:
-                gone.setdefault(field, []).append(line)
-        return gone, failed
+            for (ending, who), now in lines:
+                if now is Received.ENDED:
+                    told.gone.setdefault(ending.field, []).append(who.line)
+                elif now is Received.CLOSED:
+                    told.closed.add(ending.field)
+        return told
 
-    async def _deliver_to(self, place: ShardKeys, news: Sequence[_NewsFor]) -> list[tuple[str, str]]:
-        """Returns the followers that have ended: the field of the ending, and their line."""
-        ended: list[tuple[str, str]] = []
+    async def _deliver_to(self, place: ShardKeys, news: Sequence[_NewsFor]) -> list[tuple[_NewsFor, Received]]:
+        """Returns what each has answered."""
+        answers: list[tuple[_NewsFor, Received]] = []
         # What is for the same job together: a call does so much.
         news = sorted(news, key=lambda one: (one.follower.id, one.follower.nonce))
-        for begin in range(0, len(news), MAX_BATCH):
-            some = news[begin : begin + MAX_BATCH]
-            said = [News(one.id, one.nonce, one.place, ending.generation, ending.how) for ending, one in some]
-            replies = await arun(self._link, self._scripts.deliver(place, said))
-            ended += [(one.ending.field, one.follower.line) for one, now in zip(some, replies, strict=True) if not now]
-        return ended
+        said = [
+            News(one.id, one.nonce, one.place, ending.generation, ending.how, children=children_for(ending, one))
+            for ending, one in news
+        ]
+        for some in parts(range(len(news)), lambda i: 1 + len(said[i].children), MAX_BATCH, MAX_BATCH):
+            replies = await arun(self._link, self._scripts.deliver(place, [said[i] for i in some]))
+            answers += [(news[i], now) for i, now in zip(some, replies, strict=True)]
+        return answers
 
     # -- jobs that wait
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 from operator import attrgetter
 from typing import Any
 
@@ -199,6 +200,8 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     batch = list(ends[:most])
     if any(end.held.job.key is not None for end in batch):
         batch = batch[:_MOST_OF_KEYS]
+    if any(end.held.children for end in batch):
+        batch = list(takewhile(lambda end: not end.held.children, batch)) or batch[:1]
     if any(end.held.result is not None for end in batch):
         batch = next(parts(batch, lambda end: len(end.held.result or b""), most))
     # If the topic is paused or has a rate, release reads each record for the due time; others only free its memory.
@@ -243,6 +246,10 @@ def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, end
         elif outcome is AttemptResult.DEAD:
             args += [end.reason, end.error, failure_of(end)]
     args += _results_of(ends)
+    if ends[0].held.children and outcome is AttemptResult.DONE:
+        from ...store.flows.children import children_text
+
+        args += [children_text(ends[0].held.children), "children"]
     first = ends[0].held
     refused: Refused = yield from _SCRIPTS[outcome](
         scripts, shard, group, first.generation, consumer, args, first.receipt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 
 from ...config import MAX_BATCH
 from ...job.flow import FLOWS, FlowStage, FlowState, FlowStatus
@@ -44,6 +45,10 @@ def _status(store: RedisStore, run: Run) -> Op[FlowStatus | None]:
         counted = dict(Counter(states[begin : begin + count]))
         stages.append(FlowStage(topic, count, tuple(after), on_failure, counted))
         begin += count
+    added = groupby(zip(jobs[begin:], states[begin:], strict=True), lambda one: one[0].topic)
+    for topic, some in added:  # at run time
+        counted = dict(Counter(state for _, state in some))
+        stages.append(FlowStage(topic, sum(counted.values()), (), "block", counted))
     known = Counter(states)
     return FlowStatus(run.name, _state(letter, own.state, known), tuple(stages))
 
