@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-import pytest
-
-from streamdq import FlowState, InvalidInput, Job, JobExists, NewJob, RunningJob, StaleClaim, Worker
-from streamdq.operations.attempts import added
+from streamdq import FlowState, NewJob, RunningJob, Worker
 from tests.redis.harness import Seen, Space
 from tests.waiting import eventually
 

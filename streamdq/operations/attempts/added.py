@@ -55,9 +55,6 @@ def add(
     own = next((one for one in followers if one.topic == FLOWS), None)
     if own is None:
         raise InvalidInput(f"flow: job {job.id!r} of topic {job.topic!r} belongs to no flow")
-    settings = yield from store.topics.get(job.topic)
-    if len(settings.group_names) > 1:
-        raise InvalidInput(f"flow: topic {job.topic!r} has several groups; only a job of one group can add jobs")
     waiting = yield from _before(store, job, followers, () if before is None else parents_of(before))
     flow = yield from linked.parents_head(store.session, store.session.keys.shard(FLOWS, own.shard), own.id)
     if flow and flow[1] + len(held.children) >= MAX_PARENTS:

@@ -78,7 +78,8 @@ def put_in(session: Session, scripts: Scripts, topics: Topics, place: ShardKeys,
     """
     field = children_field(ending.id, ending.life)
     text = yield from one(session, place.followers, "HGET", place.followers, field)
-    left = children_in(text or b"")
+    # Several groups may have added a job with the same id.
+    left = [*{(child.topic, child.id): child for child in reversed(children_in(text or b""))}.values()][::-1]
     lines: list[str] = []
     for _ in range(_TRIES):
         some, left = left, []
