@@ -46,6 +46,7 @@ for i = 2, #ARGV, 4 do
   else
     if f then release_results(s, id, ended_by(s, field, f)) end
     over[#over + 1] = field
+    if f and f.adds == '*' then over[#over + 1] = children_field(id, f.life) end -- its flow is forgotten
   end
 end
 if #due > 0 then redis.call('ZADD', endings, unpack(due)) end
