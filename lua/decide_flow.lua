@@ -8,7 +8,7 @@
 -- returns {state, left, field, text, ...}: state: o = it is open; w = it was withdrawn; '' = nothing is known of it, or it is not
 -- complete; left: how many gates have not ended: call it again; the rest: those that have now, and who waits for them
 -- flags: allow-oom
--- include: clock, flows, link_key, stored_format, waits
+-- include: children, clock, flows, link_key, stored_format, waits
 check_format(redis.call('HGET', settings, 'format'))
 local s, name = shard(KEYS), ARGV[2]
 s.now = now_ms(ARGV[1])

@@ -10,7 +10,7 @@
 -- own job of a flow that was cancelled: the children must not start. Only for the first jobs, if much is stored of
 -- them: call it again for the others.
 -- flags: allow-oom
--- include: dependents, largest, waits
+-- include: children, dependents, hear, largest, waits
 local MOST_JOBS, KNOWN_AFTER_MS = 250, 60000
 local s = shard(KEYS)
 read_topic(s, ARGV[1], ARGV[2])

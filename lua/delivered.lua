@@ -4,7 +4,7 @@
 -- ARGV[2..] per job: field of `followers`, the generation that was reported, when to tell again, ms; the followers that have ended
 -- returns how many jobs have followers
 -- flags: allow-oom
--- include: clock, followers, link_key, results, stored_format
+-- include: children, clock, followers, link_key, results, stored_format
 local YOUNG_MS = 60000 -- its enqueue_after may be on the way; not if it was attached at 0
 local topic = redis.call('HMGET', settings, 'format', 'results')
 check_format(topic[1])

@@ -14,7 +14,7 @@
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence); -i: it was aborted, and
 -- its job is cancelled.
 -- flags: allow-oom
--- include: clock, end_in_group, endings, fence, groups, history, key_limit, receipt, removal, report_end, results,
+-- include: children, clock, end_in_group, fence, groups, history, key_limit, receipt, removal, report_end, results,
 --   stored_format, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',

@@ -7,7 +7,7 @@
 -- ARGV[4..] per child: attached_ms, as in followers.lua; the rest of its line, from the topic on
 -- returns 1 = done; 0 = they were linked before, or nothing is known of the job
 -- flags: allow-oom
--- include: clock, endings, followers, link_key, stored_format
+-- include: children, clock, endings, followers, link_key, stored_format
 check_format(redis.call('HGET', settings, 'format'))
 local s = shard(KEYS)
 s.now = now_ms(ARGV[1])

@@ -38,17 +38,6 @@ local function job_fails(s, id, how)
   tell_followers(s, id, f)
 end
 
--- add_children(s, id, text): the job is about to be done, and its handler has added jobs to its flow, which the mover puts in
--- (link_children). If nobody waits for the job any more, the flow is forgotten, and so are they.
-local function add_children(s, id, text)
-  local key, f = link_key(s, 'followers'), waited_for(s, id)
-  if not f then return end
-  local field = children_field(id, f.life)
-  f.adds = '*'
-  redis.call('HSET', key, field, (redis.call('HGET', key, field) or '') .. text)
-  keep_followers(s, id, f)
-end
-
 -- note_done(s, ids): a group has done the jobs, and others go on with them, which may leave.
 local function note_done(s, ids)
   for _, id in ipairs(ids) do

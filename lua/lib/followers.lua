@@ -39,9 +39,6 @@ local function keep_followers(s, field, f)
   redis.call('HSET', key, field, followers_text(f))
 end
 
--- children_field(id, life): returns the field with the children of a job
-local function children_field(id, life) return id .. '\31' .. life .. '\31+' end
-
 -- is_in_flow(s, id): returns whether a flow's own job waits for the job
 local function is_in_flow(s, id)
   local key = link_key(s, 'followers')

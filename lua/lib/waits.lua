@@ -47,9 +47,6 @@ end
 -- is_own(w): returns whether it is a flow's own job that waits
 local function is_own(w) return string.sub(w.gate, 1, 1) == '=' end
 
--- is_closed(w): returns whether it is the own job of a flow that was cancelled
-local function is_closed(w) return string.sub(w.gate, -1) == '!' end
-
 -- keep_wait(s, w): writes what wait_of reads.
 local function keep_wait(s, w)
   local key = link_key(s, 'dependencies')
