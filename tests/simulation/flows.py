@@ -106,7 +106,7 @@ def claimed(model: Model, job: Tracked, again: bool) -> None:
 async def add_children(world: World, job: RunningJob) -> None:
     """What some handlers do: a job is added to the flow of their own, and may be a condition of others, too."""
     random, model = world.random, world.model
-    if not world.flows or random.random() >= 0.3:
+    if not world.flows or world.calm or random.random() >= 0.12:  # with three groups, few add more than one
         return
     lives = [life for life in model.first_of if life[1] == job.id]
     waiting = [
