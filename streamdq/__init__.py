@@ -222,7 +222,6 @@ _MODULES = {
         "JobExists",
         "JobExpired",
         "JobFailed",
-    "JobFlow",
         "MissingExtra",
         "NewerFormat",
         "NoResult",
