@@ -181,7 +181,7 @@ def test_who_asks_for_a_job_with_children_waits_for_its_ending(family: Family, l
     assert family.flow.linked.head("d").startswith("3|2|")
 
 
-def test_who_comes_later_is_told_at_once(family: Family) -> None:
+def test_who_comes_later_is_notified_at_once(family: Family) -> None:
     family.finish("a")
     family.put_in("a")
     family.link("a")
@@ -258,7 +258,7 @@ def test_more_than_one_part_of_them(family: Family) -> None:
     assert not any(field.startswith(b"d\x1f") for field in family.flow.linked.links().dependencies)
 
 
-def test_the_mover_looks_soon_at_who_has_to_wait_for_more(family: Family) -> None:
+def test_the_mover_looks_soon_at_a_job_that_waits_for_more(family: Family) -> None:
     shard = family.shard
     for _ in range(4):
         shard.clock.advance("10m")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -265,6 +266,9 @@ async def test_what_is_refused(stepped: Space, mover: Mover, monkeypatch: pytest
     monkeypatch.setattr(added, "MAX_PARENTS", 3)
     with pytest.raises(InvalidInput, match="has 3 jobs already"):
         claim.flow.enqueue("extra", 1)
+    elsewhere = replace(claim._held, shard=cast("Any", None))  # as in a process for handlers
+    with pytest.raises(InvalidInput, match="in a process"):
+        Claim(queue, elsewhere).flow.enqueue("extra", 1)
     queue.cancel("join", "join")
     with pytest.raises(InvalidInput, match="'join' has started or ended"):
         claim.flow.enqueue("extra", 1, before=JOIN)
