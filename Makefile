@@ -9,7 +9,7 @@ STAMP := $(VENV)/.dev
 DEMO_EXTRAS := embedded,uvloop
 
 .DEFAULT_GOAL := help
-.PHONY: api help demo test test-all test-part test-versions flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom sizes clean
+.PHONY: api help demo test test-all test-part test-versions test-upgrade flaky simulate mutants mutants-sample faults chaos lint types check migrating images bench bench-peers bench-spark check-analytics dashboards client docs docs-serve picture constraints wheel sbom sizes clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -18,12 +18,12 @@ help: ## show the targets
 demo: $(DEMO) ## watch the queue at work on an embedded Redis, about a minute
 	@$(BIN)/streamdq demo
 
-# Much of the suite waits: for servers, browsers and other processes. Each process more collects all tests, ten CPU-s.
+# Much of the suite waits: for servers, browsers and other processes. Each process more collects all tests, nine CPU-s.
 # One of the processes gets all that needs Spark (tests/distribution.py).
 # It starts Python hundreds of times: without bytecode, whatever the environment says, each compiles everything.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist loadfile
 FIRST_STAGE := -m "not chaos and not thorough"
-test: $(STAMP) ## run the tests, in three processes, on one version of Redis: four minutes
+test: $(STAMP) ## run the tests, in three processes, on one version of Redis: five minutes
 	@$(PYTEST) $(FIRST_STAGE)
 
 test-all: $(STAMP) ## run all tests: other versions of Redis and databases, matrices, and what takes long
@@ -34,6 +34,9 @@ test-part: $(STAMP) ## run a part of what only test-all runs; TURN=7
 
 test-versions: $(STAMP) ## run the core's tests on each Python, server and release there is, and print a table; ONLY="python 3.13"
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.packaging.versions $(if $(ONLY),--only "$(ONLY)")
+
+test-upgrade: $(STAMP) ## run an older version and this one side by side under load, minutes; FROM=v1.0.0, a commit, or a wheel
+	@$(BIN)/python -m tests.upgrade.beside $(FROM)
 
 flaky: $(STAMP) ## run the tests again and again, every other time on a busy machine; RUNS=20
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.flaky --runs $(or $(RUNS),20) -- $(BIN)/pytest -n 3 --dist loadfile -q $(FIRST_STAGE)
@@ -76,7 +79,7 @@ check: lint types docs test ## lint, types, the documentation site and test
 bench: $(STAMP) ## measure speed and lateness
 	@$(BIN)/python -m benchmarks
 
-bench-peers: $(STAMP) ## measure streamdq beside twelve other queues, over an hour; PEERS="huey rq" WORKLOADS=drain
+bench-peers: $(STAMP) ## measure streamdq beside fourteen other queues, over an hour; PEERS="huey rq" WORKLOADS=drain
 	@$(BIN)/python -m benchmarks.peers $(if $(PEERS),--peers "$(PEERS)") $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
 
 bench-spark: $(STAMP) ## measure the analysis of 1, 3 and 10 million events, some minutes

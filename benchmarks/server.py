@@ -39,16 +39,21 @@ class SlowCalls:
 
 
 class RedisServer:
-    """Started at once, in a directory of its own; nothing is persisted. Use it in a with statement."""
+    """Started at once, in a directory of its own. Nothing is persisted, unless it appends to a log. Use it in a with
+    statement.
+    """
 
-    def __init__(self, binary: ServerBinary, unix: bool = False, clustered: bool = False) -> None:
+    def __init__(
+        self, binary: ServerBinary, unix: bool = False, clustered: bool = False, appendonly: bool = False
+    ) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="streamdq-bench-"))
         self.port = 0 if unix else free_port(_BUS if clustered else 0)
         sock = self._directory / "redis.sock"
         self.url = f"unix://{sock}" if unix else f"redis://127.0.0.1:{self.port}/0"
         options = {
             "port": self.port, "bind": "127.0.0.1", "dir": self._directory, "logfile": "redis.log", "save": "",
-            "appendonly": "no", "slowlog-log-slower-than": _SLOW_US, "slowlog-max-len": 100_000,
+            "appendonly": "yes" if appendonly else "no",
+            "slowlog-log-slower-than": _SLOW_US, "slowlog-max-len": 100_000,
             **({"unixsocket": sock} if unix else {}), **({"cluster-enabled": "yes"} if clustered else {}),
         }  # fmt: skip
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
@@ -88,6 +93,12 @@ class RedisServer:
         """With -9; its data stay."""
         self._process.kill()
         self._process.wait()
+
+    def kill_and_start(self) -> None:
+        """With -9; of what it had appended nothing is lost."""
+        self.kill()
+        self._process = self._start()
+        self._wait(_SAVE_S)
 
     def restart(self, down_s: float) -> float:
         """Saves the data, kills the server, and starts it again after a while. Returns when it answered, by

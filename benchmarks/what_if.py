@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -42,7 +43,7 @@ from .harness import must, until
 from .server import RedisServer
 from .workers import LOADED, processes
 
-_SOON_S = 3.0
+_SOON_S = 10.0  # until all jobs are enqueued
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,8 @@ class Load:
     concurrency: int
     kinds: tuple[Kind, ...]
     bursts_every_s: float
+    retry: str = "300ms 2s 4s"
+    ttr: str = "2s"
 
 
 LOADS = (
@@ -85,8 +88,8 @@ LOADS = (
 OTHER_WORKERS = 3
 
 
-def jobs_of(kind: Kind, load: Load, seconds: float, seed: int) -> list[NewJob]:
-    """The topic's jobs, each with what its attempts do, whatever the workers."""
+def jobs_of(kind: Kind, load: Load, seconds: float, seed: int, begin: datetime) -> list[NewJob]:
+    """The topic's jobs, each with its due time and what its attempts do, whatever the workers."""
     chance = random.Random(f"{seed} {kind.topic}")
     moments = []
     at = 0.0
@@ -103,7 +106,7 @@ def jobs_of(kind: Kind, load: Load, seconds: float, seed: int) -> list[NewJob]:
             took, drawn = kind.least_ms + chance.expovariate(1 / kind.mean_ms), chance.random()
             end = "hang" if drawn < kind.hangs else "fail" if drawn < kind.hangs + kind.fails else "done"
             works.append([round(took, 1), end])
-        made.append(NewJob(works, delay=_SOON_S + moment, id=f"{kind.topic}-{number}"))
+        made.append(NewJob(works, at=begin + timedelta(seconds=moment), id=f"{kind.topic}-{number}"))
     return made
 
 
@@ -111,14 +114,15 @@ def run(load: Load, workers: int, seconds: float, folder: Path, seed: int) -> No
     """Lets real workers do it, and dumps the history into the folder."""
     with RedisServer(find_server()) as server, Queue(server.url) as queue:
         for kind in load.kinds:
-            queue.configure(kind.topic, retry="300ms 2s 4s", ttr="2s")
+            queue.configure(kind.topic, retry=load.retry, ttr=load.ttr)
         options = load.concurrency, ",".join(kind.topic for kind in load.kinds)
         with processes(server.url, LOADED, workers, *options) as started:
             for process in started:
                 process.serve()
             must(lambda: server.blocked() >= workers, "the workers wait for jobs")
+            begin = datetime.now(UTC) + timedelta(seconds=_SOON_S)
             for kind in load.kinds:
-                jobs = jobs_of(kind, load, seconds, seed)
+                jobs = jobs_of(kind, load, seconds, seed, begin)
                 for first in range(0, len(jobs), 500):
                     queue.enqueue_many(kind.topic, jobs[first : first + 500])
             if not until(lambda: _is_empty(queue), seconds + 60, every_s=0.5):

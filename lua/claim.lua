@@ -15,37 +15,21 @@
 -- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member;
 -- those that it has claimed, but got no reply, it claims again
 -- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused,
--- unlooked}: status 1, or 0 = the topic is paused (nothing read); or {-1}: there is no such group. claim: '' = none, the
+-- unlooked}: status 1, or 0 = the topic is paused (nothing read); or {-1}: there is no such group,
+-- or the caller has old settings of the topic. claim: '' = none, the
 -- delivery was out of date; for a first attempt the entry in the shared stream; otherwise
 -- 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. attempt: as in the progress.
 -- due_ms: '' = see the record. unread: jobs still ready for this group. expired: how many were given up as too late.
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
 -- flags: allow-oom
--- include: claim_entries, clock, groups, read, start_attempt, stored_format
+-- include: claim_entries, claim_ready, clock, groups, ranked, stored_format
 local s = shard(KEYS)
 s.now, s.group, s.consumer, s.history_cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
-local claim = open_claim(s, ARGV[5])
+local claim = open_claim(s, ARGV[5], ARGV[4])
 check_format(claim.format)
 if not has(s.groups, s.group) then return {-1} end
-local status = s.waits == 'paused' and 0 or 1
-claim.count = status * math.min(tonumber(ARGV[4]), claim.is_paced and PACED_AT_ONCE or math.huge)
-claim.at_once = math.min(claim.count, tonumber(ARGV[7]))
-local given, unlooked = {[own] = {}, [ready] = {}}, 0
-local budget = budget_of(jobs, claim.largest, claim.count + #ARGV / 3)
-for i = 8, #ARGV, 3 do
-  local stream, entry = ARGV[i] == 'm' and ready or own, {ARGV[i + 1], {'j', ARGV[i + 2]}}
-  -- A consumer that was stopped between its read and this call has lost the entry: it was handed over with another id.
-  if unlooked > 0 or claim.is_paced and i >= 8 + 3 * PACED_AT_ONCE or not fits(budget, length_of(budget, entry)) then
-    unlooked = unlooked + 1
-  elseif is_held(s, stream, entry) then
-    table.insert(given[stream], entry)
-  end
-end
--- If nothing is read besides, this is the first write. A full Redis lets a script continue if that needs no memory.
-if #ARGV > 7 then redis.call('HDEL', progress, '') end
-local entries, own_count = both_streams(s, budget, given, unlooked > 0 and 0 or claim.count)
-local claims, ids, records, no_longer_ready = claim_entries(s, claim, entries, own_count)
--- 0 comes first: Lua writes -0 as '-0', which Redis does not accept as a number.
-local unread = #entries == 0 and 0 or redis.call('HINCRBY', counts, 'ready:' .. s.group, 0 - no_longer_ready)
-return {status, s.now, claim.ttr, unread, claims, ids, records, #claim.expired, claim.generation, claim.refused, unlooked}
+local reply = claim_ready(s, claim, {at_once = ARGV[7], read = {unpack(ARGV, 8)}})
+-- It does not know that the topic has priorities, and gets no job that waits for its turn.
+if s.waits and #ARGV == 7 and #reply[6] == 0 and has_turns(s, s.group) then return {-1} end
+return reply

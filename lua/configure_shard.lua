@@ -11,19 +11,19 @@
 -- ARGV[4] groups that leave, 'c,d'
 -- ARGV[5] dumps, 'id,id', for which a shard that is new keeps its rows
 -- ARGV[6..] field, value, ... ('' removes the field)
--- returns {status, groups, leaving, version, shards, sharded_by_key, linked}: status 1 = done, 0 = refused: ARGV[2] does not
--- know how the jobs were spread so far. Then what the shard has now: all its groups; its leaving groups; its version (if
--- it is newer than ARGV[1], nothing was changed); how jobs are spread, as in ARGV[2]; and 1 if it is marked as
--- sharded_by_key, or linked. A dropped shard returns the lowest version that the next topic of that name may have
+-- returns {status, groups, leaving, version, shards, sharded_by_key, linked, prioritized}: status 1 = done, 0 = refused: the
+-- caller does not know how the jobs were spread. Then what the shard has now, its version (if it is newer, nothing changed),
+-- and 1 if it has that mark. A dropped shard returns the lowest version that the next topic of that name may have
 -- flags: allow-oom
--- include: dumps, groups, layout, notify_mover, recheck, results, sequence, stored_format, stream_groups
+-- include: dumps, groups, layout, notify_mover, ranked, recheck, results, sequence, stored_format, stream_groups
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format', 'closed_from',
   'results')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
 local function answer(status, version, shards)
-  return {status, table.concat(had, ','), table.concat(leaving, ','), tonumber(version), shards or '0',
-    redis.call('HEXISTS', settings, 'sharded_by_key'), redis.call('HEXISTS', settings, 'linked')}
+  local marks = redis.call('HMGET', settings, 'sharded_by_key', 'linked', 'prioritized')
+  for i = 1, 3 do marks[i] = marks[i] and 1 or 0 end
+  return {status, table.concat(had, ','), table.concat(leaving, ','), tonumber(version), shards or '0', unpack(marks)}
 end
 local dropped = known[1] and not known[2] -- all that drop_shard left, which expires
 if dropped and tonumber(known[1]) >= tonumber(ARGV[1]) then return answer(1, known[1] + 1, '0') end
@@ -63,11 +63,12 @@ end
 local function begin_to_leave(group, own, dead)
   redis.pcall('XGROUP', 'DESTROY', ready, group)
   redis.call('UNLINK', own, dead)
+  forget_turns(shard(KEYS), group)
   for _, name in ipairs({'base', 'done', 'dead', 'cancelled', 'expired', 'ready', 'running', 'done_in_group', 'retried',
     'snoozed', 'reclaimed', 'purged', 'archived', 'lost'}) do
     redis.call('HDEL', counts, name .. ':' .. group)
   end
-  redis.call('HDEL', settings, 'generation:' .. group, 'ttr:' .. group, 'recheck:' .. group)
+  redis.call('HDEL', settings, 'generation:' .. group, 'ttr:' .. group, 'recheck:' .. group, 'turn:' .. group)
   redis.call('HSET', settings, 'left_at:' .. group, numbers_now(counts))
   leaving[#leaving + 1] = group
 end

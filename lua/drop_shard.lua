@@ -12,7 +12,7 @@
 -- lost; or endings that have yet to be reported
 -- returns 1 = it is gone; 0 = it holds jobs, schedules, receipts or endings
 -- flags: allow-oom
--- include: results, stored_format
+-- include: ranked, results, stored_format
 local known = redis.call('HMGET', settings, 'version', 'format')
 check_format(known[2])
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return 1 end
@@ -24,6 +24,7 @@ local ended = life[1] and life[1] .. ':' .. (redis.call('HGET', counts, 'history
 local kept_ms = math.max(3600000, redis.call('PTTL', settings)) -- it may have been dropped before
 redis.call('UNLINK', settings, jobs, counts)
 for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
+for i = FIXED + 1, #KEYS, 2 do forget_turns(shard(KEYS), string.match(KEYS[i], '[^:]*$')) end
 redis.call('HSET', settings, 'version', ARGV[1])
 if ended then redis.call('HSET', settings, 'history_ended', ended) end
 if life[3] then

@@ -12,8 +12,7 @@
 -- returns 1 = erased; 0 = only a group that is leaving still has it; -1 = an attempt is running; -2 = the caller's settings
 -- of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 = there is no such job
 -- flags: allow-oom
--- include: clock, dead_leave, deliveries, drop_job, group_states, groups, removal, results, stored_format,
---   taken
+-- include: clock, dead_leave, deliveries, drop_job, group_states, groups, removal, results, stored_format, taken
 local s = shard(KEYS)
 s.history_cap = '0'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'after_finish', 'key_limit',

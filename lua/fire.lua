@@ -26,7 +26,7 @@ local fired, unplanned, earliest, skipped, bytes, longest = {}, {}, nil, 0, 0, 0
 
 local function skip(schedule) schedule.skipped, skipped = schedule.skipped + 1, skipped + 1 end
 
-local function start(schedule, occurrence)
+local function enqueue_occurrence(schedule, occurrence)
   local due, _, id, text = parse_occurrence(occurrence)
   if redis.call('HEXISTS', jobs, id) == 1 then return skip(schedule) end
   local order = first_order(redis.call('HINCRBY', counts, 'enqueued', 1))
@@ -44,7 +44,7 @@ end
 
 local function offer(schedule, occurrence)
   if schedule.overlap == 'allow' or not is_open(s, schedule.previous) then
-    start(schedule, occurrence)
+    enqueue_occurrence(schedule, occurrence)
   elseif schedule.overlap == 'queue' and schedule.held == '' then
     schedule.held = occurrence
   else
@@ -62,7 +62,7 @@ local function work_off(schedule)
   if schedule.shards ~= string.match(shards, '^%d+') then return true end
   advance_previous(schedule, now)
   if schedule.held ~= '' and not is_open(s, schedule.previous) then
-    start(schedule, schedule.held)
+    enqueue_occurrence(schedule, schedule.held)
     schedule.held = ''
   end
   while schedule.plan[1] and #fired + skipped < limit and not is_enough(bytes) do

@@ -9,17 +9,7 @@
 -- the topic has a rate, and the caller has no permit; next_due_ms -1 = no job to wait for (empty or paused; a change of
 -- that wakes the mover); open = ready or claimed jobs of all groups, or those that were moved, if any.
 -- flags: allow-oom
--- include: clock, groups, notify_mover, requeue, stored_format
-
--- open_jobs(s): returns how many jobs are ready or claimed, in all groups
-local function open_jobs(s)
-  local open = 0
-  for _, group in ipairs(s.groups) do
-    local both = redis.call('HMGET', s.counts, 'ready:' .. group, 'running:' .. group)
-    open = open + (both[1] or 0) + (both[2] or 0)
-  end
-  return open
-end
+-- include: clock, groups, notify_mover, open_jobs, requeue, stored_format
 
 -- due_in(waiting, limit, now): reads the first members of the bucket that are due. Most often it is one: then the next due
 -- time is read with it.

@@ -31,7 +31,7 @@ s.now, s.group, s.history_cap = now, group, ARGV[3]
 s.groups, s.waits, s.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[10]
 s.on_removed = after_removal(s, topic[11], topic[13])
 s.results = results_in(topic[12])
-local losses = {apart_ms = apart_ms(group_ttr, now), lost = 0, bytes = 0, crashed = 0, rows = {}}
+local losses = {apart_ms = apart_ms(group_ttr, now), lost = 0, bytes = 0, taken = 0, rows = {}}
 losses.stays = function(p, is_running) return is_running and tonumber(p.deadline) > now end
 losses.on_lost = function(job) count_crash(s, losses, job, 'not finished within its TTR by ') end
 -- Further ahead than it is ever set: the clock was set back.
@@ -92,7 +92,7 @@ end
 
 local cursor, own_cursor = sweep(ready, ARGV[6], 1), sweep(own, ARGV[7], 2)
 if recheck and not note_recheck(settings, group, recheck) then more = 1 end
-if losses.crashed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, losses.crashed) end
+if losses.taken > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, losses.taken) end
 remember(s, losses.rows)
 local running, consumers, known = 0, {}, {_reclaim = true}
 for _, stream in ipairs({ready, own}) do
@@ -109,5 +109,5 @@ if lost > 0 then
   redis.call('HINCRBY', counts, 'lost:' .. group, lost)
 end
 if tonumber(ARGV[8]) > 0 then redis.call('HSET', settings, 'watch_until', string.format('%.0f', now + ARGV[8])) end
-return {now, cursor, own_cursor, more, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), losses.crashed,
+return {now, cursor, own_cursor, more, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), losses.taken,
   consumers, missing - lost, lost + losses.lost}

@@ -32,7 +32,7 @@ s.groups, s.waits, s.key_limit = names(topic[3]), waits(topic[4], topic[5]), top
 s.on_removed = after_removal(s, topic[9], topic[11])
 s.results = results_in(topic[10])
 if not has(s.groups, group) then return {0, 0, 0, 0} end
-local losses = {apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now), lost = 0, bytes = 0, crashed = 0, rows = {}}
+local losses = {apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now), lost = 0, bytes = 0, taken = 0, rows = {}}
 local more, kept, stayed, read_at = 0, 0, 0
 losses.stays = function(p, is_running)
   local held_ms = is_running and now - math.abs(tonumber(p.started))
@@ -62,6 +62,6 @@ for _, stream in ipairs({ready, own}) do
   end
   if #pending == count and stayed - before < count then more = 1 end
 end
-if losses.crashed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, losses.crashed) end
+if losses.taken > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, losses.taken) end
 remember(s, losses.rows)
-return {losses.crashed, losses.lost, more, kept}
+return {losses.taken, losses.lost, more, kept}

@@ -29,6 +29,10 @@ core and is interrupted. Twice as many jobs per call are hardly faster.
 """
 
 
+NO_RATE = 10**9
+"""In the shards of a topic with priorities, for no rate: every job goes through the bucket, as in a topic with one."""
+
+
 MAX_KEY_CONCURRENCY = 10_000
 """Attempts of a key at once."""
 
@@ -319,6 +323,7 @@ class TopicSettings(BaseModel):
     paused: bool = False
     scheduled: bool = False  # its first shard may have schedules
     linked: bool = False  # jobs may wait for others, or others for them
+    prioritized: bool = False  # jobs may have a priority
     sharded_by_key: bool = False  # jobs may be in the shards of their keys, not of their ids
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
     # Changes that have begun and are not complete; the process that meets them completes them (Topics).
@@ -394,7 +399,7 @@ class TopicSettings(BaseModel):
         """The settings that a shard's scripts read, as fields and values for HSET ('' removes a field)."""
         fields: list[str | int | float] = [
             "paused", int(self.paused),
-            "rate", self.rate or 0,
+            "rate", self.rate or (NO_RATE if self.prioritized else 0),
             "ttr", self.ttr_ms,
             "key_limit", self._key_limit,
             "key_order", self.key_order or "",
@@ -403,6 +408,8 @@ class TopicSettings(BaseModel):
         ]  # fmt: skip
         if self.sharded_by_key:  # otherwise a mark stays: a registry that was lost does not know of it
             fields += ["sharded_by_key", 1]
+        if self.prioritized:
+            fields += ["prioritized", 1]
         for name, group in self.groups.items():
             fields += [f"ttr:{name}", "" if group.ttr_ms is None else group.ttr_ms]
         return fields

@@ -182,6 +182,10 @@ class ShardKeys:
         """STREAM of one group's retries and kicked jobs."""
         return f"{self.ready}:{plain(group)}"
 
+    def ranked_of(self, group: str) -> str:
+        """ZSET due jobs that wait for their turn, in a topic with priorities -> priority and due_ms."""
+        return f"{self.prefix}:ranked:{plain(group)}"
+
     def result_of(self, group: str, id: str) -> str:
         """STRING, expires: how the group has ended the job, and the result."""
         return f"{self.prefix}:result:{plain(group)}:{plain(id)}"

@@ -24,6 +24,7 @@ _OF_EVERY_JOB = {
     "expire": "Give an attempt up if it would start this long after its due time.",
     "url": "The URL to which a callback worker POSTs the body.",
     "version": "The version of the body's shape.",
+    "priority": "Among the jobs of the topic that are ready: `high` first, then `normal`, then `low`.",
 }
 MOMENT = "Unix milliseconds, or ISO 8601 with its zone."
 

@@ -225,6 +225,7 @@ def job_view(job: Job, settings: TopicSettings) -> RenderableType:
         "retry": _of_groups(retries) if job.retry is None else str(RetrySchedule.of(job.retry)),
         "url": job.url,
         "key": job.key,
+        "priority": job.priority,
         "expire": None if job.expire_ms is None else show_ms(job.expire_ms),
         "version": str(job.version),
         "body": _body_text(job),

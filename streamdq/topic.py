@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from .codec.envelope import check_version
 from .errors import InvalidInput
 from .job.after import After, OnFailure
-from .job.job import Job, NewJob, check_own_topic, check_ttr
+from .job.job import Job, NewJob, Priority, check_own_topic, check_ttr
 from .job.retry import RetryInput, RetrySchedule
 from .job.uniqueness import DerivedId, UniqueAfter
 from .options import suggesting
@@ -46,6 +46,7 @@ class RowOptions(TypedDict, total=False):
     tz: str | None
     quiet: str | None
     key: str | None
+    priority: Priority | None
     on_conflict: OnConflict
 
 

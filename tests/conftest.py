@@ -6,7 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from itertools import count, islice
 from pathlib import Path
@@ -48,12 +48,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--turn", type=int, metavar="N", help="of the second stage, keep the N-th part (tests/turns.py)")
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     # Background processes of a script ignore SIGINT, and so would all processes that the tests start and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # By default an example that takes 200 ms fails, which happens on a busy machine.
-    hypothesis.settings.register_profile("streamdq", deadline=None)
+    examples = 25 if "not thorough" in config.getoption("markexpr") else 100
+    hypothesis.settings.register_profile("streamdq", deadline=None, max_examples=examples)
     hypothesis.settings.load_profile("streamdq")
 
 
@@ -81,10 +82,18 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+def pytest_pycollect_makeitem(collector: pytest.Collector, name: str, obj: object) -> list[pytest.Item] | None:
     """``make test`` does not make the tests that it leaves to ``make test-all``: each of its processes would make
-    14,000 of them, and drop them again.
+    thousands of them, and drop them again.
     """
+    if not name.startswith("test_") or "not thorough" not in collector.config.getoption("markexpr"):
+        return None
+    return [] if any(mark.name == "thorough" for mark in getattr(obj, "pytestmark", ())) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Nor does it make those of parameters that are left to ``make test-all``."""
     if "not thorough" not in metafunc.config.getoption("markexpr"):
         return
     for name in metafunc.fixturenames:
@@ -115,6 +124,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if turn is not None:
         items[:], later = kept_in(turn, items)
         config.hook.pytest_deselected(items=later)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a test that passed has logged is shown nowhere: no process sends it to the one that reports."""
+    report = yield
+    if report.passed:
+        report.sections.clear()
+    return report
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

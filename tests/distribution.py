@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
@@ -49,6 +50,7 @@ def part_of(nodeid: str, *, streams_apart: bool = True) -> str:
     return f"{_SPARK}/streams" if streams_apart and file.endswith(_STREAMS) else _SPARK
 
 
+@cache
 def turn(part: str) -> int:
     """Lower comes first."""
     file = part.partition("::")[0]

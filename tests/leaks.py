@@ -27,6 +27,7 @@ def permanent_keys() -> re.Pattern[str]:
         names.secret,
         *fixed,
         shard.ready_of("GROUP"),
+        shard.ranked_of("GROUP"),
         shard.dead_of("GROUP"),
     ]
     text = "|".join(re.escape(key) for key in keys)

@@ -17,9 +17,13 @@ from typing import Any
 from streamdq.embedded.binary import find_server
 
 from .chart import chart
-from .driver import WORKLOADS, Bench, Measured
+from .driver import WORKLOADS as SINGLE_JOBS
+from .driver import Bench, Measured
+from .flows import FLOW_WORKLOADS
 from .setup import Missing, Peer, peers, prepare
 from .table import markdown
+
+WORKLOADS = SINGLE_JOBS | FLOW_WORKLOADS
 
 
 def _names(text: str, known: Sequence[str]) -> list[str]:

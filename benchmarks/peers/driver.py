@@ -27,9 +27,9 @@ HOURS_S = (3600.0, 7200.0)
 DELAYS_S = (0.5, 5.0)
 _READY_S, _ANSWER_S, _LOOK_S = 30.0, 300.0, 0.1
 _PATIENCE_S = 20.0  # with jobs that should come at once
-_TAKEN_OVER_S = 120.0  # with those of a dead worker
+TAKEN_OVER_S = 120.0  # with those of a dead worker
 _QUIET_S = 1.0  # for jobs that come twice
-_WORK_S = 0.05
+WORK_S = 0.05
 _FIRST = -1  # the number of the job that shows that a worker serves
 
 Measured = dict[str, Any]
@@ -38,11 +38,11 @@ Measured = dict[str, Any]
 class PeerProcess:
     """A process of a peer's adapter, with those that it starts itself."""
 
-    def __init__(self, peer: Peer, errors: Path, *words: str) -> None:
+    def __init__(self, peer: Peer, errors: Path, *words: str, flows: bool = False) -> None:
         self._errors = errors
         with errors.open("ab") as file:
             self._process = subprocess.Popen(
-                [*peer.command(), *words], env=peer.environment(), text=True, start_new_session=True,
+                [*peer.command(), *words], env=peer.environment(flows), text=True, start_new_session=True,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, encoding="utf-8"
             )  # fmt: skip
 
@@ -111,6 +111,16 @@ class Producer:
         how = "one" if self.about["no_bulk"] else how
         when = {"between_s": HOURS_S} if hours else {"due_ns": due_ns}
         return float(self._process.order({"do": how, "first": first, "count": count, **when})["seconds"])
+
+    def flow(self, count: int, first: int = 0) -> float:
+        """Enqueues ``count`` jobs, numbered from ``first`` on, and one after all of them, with the next number. Returns
+        the seconds that it took.
+        """
+        return float(self._process.order({"do": "flow", "first": first, "count": count})["seconds"])
+
+    def results(self, count: int) -> float:
+        """Enqueues jobs one by one, and waits for the result of each. Returns the seconds that it took."""
+        return float(self._process.order({"do": "results", "first": 0, "count": count})["seconds"])
 
     def trickle(self, count: int, per_second: float) -> None:
         self._process.order(
@@ -184,13 +194,14 @@ class Bench:
         return self.jobs(self._peer.most)
 
     @contextmanager
-    def _started(self) -> Iterator[tuple[Server, Producer, Callable[..., Worker]]]:
+    def started(self, flows: bool = False) -> Iterator[tuple[Server, Producer, Callable[..., Worker]]]:
+        """``flows``: jobs wait for others or have results, and Redis appends to a log."""
         with ExitStack() as stack:
-            server = stack.enter_context(SERVERS[self._peer.server](self._binary))
+            server = stack.enter_context(SERVERS[self._peer.server](self._binary, flows))
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdq-peers-")))
 
             def process(*words: str) -> PeerProcess:
-                started = PeerProcess(self._peer, folder / "errors", *words)
+                started = PeerProcess(self._peer, folder / "errors", *words, flows=flows)
                 stack.callback(started.kill)
                 return started
 
@@ -201,7 +212,7 @@ class Bench:
             yield server, Producer(process("produce", server.url)), worker
 
     def version(self) -> str:
-        with self._started() as (_, producer, _):
+        with self.started() as (_, producer, _):
             return str(producer.about["version"])
 
     # -- the workloads
@@ -209,7 +220,7 @@ class Bench:
     def one_by_one(self) -> Measured:
         """Server and producer are kept on a core each, and then both on one."""
         count, cores = self.jobs(2_000), sorted(os.sched_getaffinity(0))
-        with self._started() as (server, producer, _):
+        with self.started() as (server, producer, _):
             producer.enqueue(100, "one", hours=True)
             _keep_on(cores[-1], producer.pid)
             found = {}
@@ -220,7 +231,7 @@ class Bench:
 
     def bulk(self) -> Measured:
         count = self.jobs(20_000)
-        with self._started() as (_, producer, _):
+        with self.started() as (_, producer, _):
             if producer.about["no_bulk"]:
                 return {"none": producer.about["no_bulk"]}
             producer.enqueue(500, "bulk", hours=True)
@@ -228,7 +239,7 @@ class Bench:
 
     def drain(self) -> Measured:
         count = self.many_jobs()
-        with self._started() as (_, producer, start):
+        with self.started() as (_, producer, start):
             producer.enqueue(count, "bulk")
             ran = start().wait_for(count)
         return {"per_second": per_second(ran), **asdict(Delivery.of(ran, count))}
@@ -236,18 +247,18 @@ class Bench:
     def stampede(self) -> Measured:
         """All jobs are due in the same millisecond, long after they were enqueued."""
         count = self.many_jobs()
-        with self._started() as (_, producer, start):
+        with self.started() as (_, producer, start):
             probe = min(count, 500)
             took_s = producer.enqueue(probe, "bulk", first=count, hours=True) / probe * count
             due_ns = (time.time_ns() // 1_000_000_000 + int(2 * took_s) + 8) * 1_000_000_000
-            worker = self._serving(producer, start)
+            worker = self.serving(producer, start)
             producer.enqueue(count, "bulk", due_ns=due_ns)
             if time.time_ns() > due_ns:
                 raise RuntimeError("enqueueing took longer than was planned for")
             time.sleep(max(0, due_ns - time.time_ns()) / 1e9)
             return self._punctuality(worker.wait_for(count), count)
 
-    def _serving(self, producer: Producer, start: Callable[..., Worker]) -> Worker:
+    def serving(self, producer: Producer, start: Callable[..., Worker]) -> Worker:
         """A worker that has done a first job."""
         worker = start()
         producer.enqueue(1, "one", first=_FIRST)
@@ -261,17 +272,17 @@ class Bench:
     def trickle(self) -> Measured:
         """200 jobs a second with delays of 0.5 to 5 s."""
         count = self.jobs(4_000)
-        with self._started() as (_, producer, start):
-            worker = self._serving(producer, start)
+        with self.started() as (_, producer, start):
+            worker = self.serving(producer, start)
             producer.trickle(count, 200.0)
             return self._punctuality(worker.wait_for(count), count)
 
     def idle(self) -> Measured:
         """A worker waits, and a job that is due in an hour."""
-        with self._started() as (server, producer, start):
+        with self.started() as (server, producer, start):
             if server.commands() is None:
                 return {"none": "its workers wait in a call, or get jobs without asking"}
-            self._serving(producer, start)
+            self.serving(producer, start)
             producer.enqueue(1, "one", hours=True)
             time.sleep(5.0)
             seconds = max(2.0, 20.0 * self._scale)
@@ -281,7 +292,7 @@ class Bench:
 
     def memory(self) -> Measured:
         count = self.jobs(20_000)
-        with self._started() as (server, producer, _):
+        with self.started() as (server, producer, _):
             producer.enqueue(100, "bulk", hours=True)
             before = server.memory_bytes()
             producer.enqueue(count, "bulk", first=100, hours=True)
@@ -290,14 +301,14 @@ class Bench:
     def crash(self) -> Measured:
         """A worker with 20 handlers of 50 ms is killed half way, and another one is started at once."""
         count = max(200, self.jobs(1_000))
-        with self._started() as (_, producer, start):
+        with self.started() as (_, producer, start):
             producer.enqueue(count, "bulk")
-            worker = start(_WORK_S, crash=True)
+            worker = start(WORK_S, crash=True)
             worker.wait_for_half(count)
             worker.kill()
             killed_ns = time.time_ns()
-            another = start(_WORK_S, crash=True)
-            ran = another.wait_for(count, _TAKEN_OVER_S)
+            another = start(WORK_S, crash=True)
+            ran = another.wait_for(count, TAKEN_OVER_S)
         first_ends = {row.number: row.at_ns for row in reversed(ran)}
         took_s = (max(killed_ns, *first_ends.values()) - killed_ns) / 1e9
         return {"seconds": took_s, **asdict(Delivery.of(ran, count))}

@@ -20,6 +20,9 @@ from streamdq.embedded.binary import ServerBinary
 
 # The script itself: the one that Debian puts on the path insists on the account and the folders of the service.
 RABBITMQ = "/usr/lib/rabbitmq/bin/rabbitmq-server"
+ENVIRONMENTS = Path(__file__).parent / ".environments"
+_BUNQUEUE = ENVIRONMENTS / "bunqueue" / "node_modules"
+BUN = _BUNQUEUE / ".bin" / "bun"
 _READY_S, _LOOK_S = 60.0, 0.02
 
 
@@ -31,9 +34,11 @@ class Server(Protocol):
 
     def commands(self) -> int | None: ...
 
+    def kill_and_start(self) -> None: ...
+
 
 class Redis:
-    """Redis without persistence."""
+    """Redis, without persistence unless it is to be killed."""
 
     def __init__(self, server: RedisServer) -> None:
         self.url, self.pid, self._server = server.url, server.pid, server
@@ -45,6 +50,9 @@ class Redis:
         """Commands so far, those that scripts send among them, without the question for them."""
         stats = self._server.info("commandstats")
         return sum(int(row["calls"]) for name, row in stats.items() if "info" not in name)
+
+    def kill_and_start(self) -> None:
+        self._server.kill_and_start()
 
 
 class OtherServer:
@@ -60,16 +68,19 @@ class OtherServer:
     def commands(self) -> int | None:
         return None
 
+    def kill_and_start(self) -> None:
+        raise RuntimeError("only Redis is killed")
+
 
 @contextmanager
-def redis(binary: ServerBinary) -> Iterator[Server]:
-    with RedisServer(binary) as server:
+def redis(binary: ServerBinary, appendonly: bool = False) -> Iterator[Server]:
+    with RedisServer(binary, appendonly=appendonly) as server:
         server.must_share_clock()
         yield Redis(server)
 
 
 @contextmanager
-def beanstalkd(_: ServerBinary) -> Iterator[Server]:
+def beanstalkd(_: ServerBinary, _appendonly: bool = False) -> Iterator[Server]:
     """Without a log on disk."""
     port = free_port()
     with _started(["beanstalkd", "-l", "127.0.0.1", "-p", str(port)], port) as pid:
@@ -77,7 +88,7 @@ def beanstalkd(_: ServerBinary) -> Iterator[Server]:
 
 
 @contextmanager
-def rabbitmq(_: ServerBinary) -> Iterator[Server]:
+def rabbitmq(_: ServerBinary, _appendonly: bool = False) -> Iterator[Server]:
     """A node of its own, in a folder that is deleted afterwards."""
     port, names = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="streamdq-peers-", ignore_cleanup_errors=True) as folder:
@@ -103,8 +114,17 @@ def rabbitmq(_: ServerBinary) -> Iterator[Server]:
             subprocess.run(["epmd", "-port", str(names), "-kill"], capture_output=True, check=False)
 
 
+@contextmanager
+def bunqueue(_: ServerBinary, _appendonly: bool = False) -> Iterator[Server]:
+    """Without a data path, so it keeps jobs in memory."""
+    port, http = free_port(), free_port()
+    ports = ["--host", "127.0.0.1", "--tcp-port", str(port), "--http-port", str(http)]
+    with _started([str(BUN), str(_BUNQUEUE / "bunqueue" / "dist" / "cli" / "index.js"), "start", *ports], port) as pid:
+        yield OtherServer(f"tcp://127.0.0.1:{port}", pid)
+
+
 PROGRAMS = {"beanstalkd": ("beanstalkd",), "rabbitmq": (RABBITMQ, "epmd")}
-SERVERS = {"redis": redis, "beanstalkd": beanstalkd, "rabbitmq": rabbitmq}
+SERVERS = {"redis": redis, "beanstalkd": beanstalkd, "rabbitmq": rabbitmq, "bunqueue": bunqueue}
 
 
 @contextmanager

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .servers import PROGRAMS
+from .servers import BUN, ENVIRONMENTS, PROGRAMS
 
 HERE = Path(__file__).parent
-ENVIRONMENTS = HERE / ".environments"
 
 
 class Missing(Exception):
@@ -33,6 +32,7 @@ class Peer:
     most: int = 20_000  # jobs in a drain or a stampede: less for those that would take minutes
     pip: list[str] = field(default_factory=list)
     npm: list[str] = field(default_factory=list)
+    python: str = ""  # the version that it needs, if this one is too old
 
     @property
     def folder(self) -> Path:
@@ -42,12 +42,12 @@ class Peer:
         """What runs its adapter."""
         program = str(HERE / "adapters" / self.program)
         if self.npm:
-            return ["node", program]
+            return [str(BUN) if self.server == "bunqueue" else "node", program]
         return [str(self.folder / "bin" / "python") if self.pip else sys.executable, program]
 
-    def environment(self) -> dict[str, str]:
+    def environment(self, flows: bool = False) -> dict[str, str]:
         ours = {"PYTHONPATH": str(HERE.parent.parent)} if not self.pip else {}
-        return {**os.environ, **ours, "PEER_MODULES": str(self.folder)}
+        return {**os.environ, **ours, "PEER_MODULES": str(self.folder), "PEER_FLOWS": str(int(flows))}
 
 
 def peers() -> dict[str, Peer]:
@@ -71,11 +71,31 @@ def prepare(peer: Peer) -> None:
     shutil.rmtree(peer.folder, ignore_errors=True)
     peer.folder.mkdir(parents=True)
     if peer.pip:
-        _run(sys.executable, "-m", "venv", str(peer.folder))
+        _make_venv(peer)
         _run(str(peer.folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *peer.pip)
     else:
         _run("npm", "install", "--silent", "--prefix", str(peer.folder), *peer.npm)
     stamp.write_text(wanted, encoding="utf-8")
+
+
+def _make_venv(peer: Peer) -> None:
+    """Raises:
+    Missing: there is no Python of the version that it needs.
+    """
+    python = sys.executable if not peer.python or sys.version_info >= _numbers(peer.python) else _newer(peer.python)
+    if python is None:
+        raise Missing(f"{peer.name} needs Python {peer.python} on the path, or by pyenv")
+    _run(python, "-m", "venv", str(peer.folder))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def _newer(version: str) -> str | None:
+    """The Python of this version, on the path or by pyenv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions").glob(f"{version}.*/bin")
+    return shutil.which(f"python{version}", path=os.pathsep.join([*map(str, pyenv), *os.get_exec_path()]))
 
 
 def _run(*command: str) -> None:

@@ -35,6 +35,13 @@ TABLES = {
         Column("memory", "bytes", "memory per job, bytes", 0),
         Column("crash", "seconds", "kill -9: all done after, s", 1),
     ),
+    "Work that depends on work": (
+        Column("chain", "p50_ms", "from a job to the next one, p50, ms", 1),
+        Column("fan_in", "per_second", "fan-in of 1,000, jobs/s", 0, True),
+        Column("results", "per_second", "enqueue and wait for the result, jobs/s", 0, True),
+        Column("fan_in_worker_killed", "seconds", "fan-in of 200, worker killed: last job after, s", 1),
+        Column("fan_in_server_killed", "seconds", "the same, Redis killed, s", 1),
+    ),
 }
 """What is shown, by its heading."""
 
@@ -47,13 +54,17 @@ def cell(runs: Sequence[Mapping[str, Any]], column: Column) -> str:
         return "–" if "none" in runs[0] else "failed"
     values = [run[column.figure] for run in runs]
     low, mid, high = (f"{value:,.{column.digits}f}" for value in (min(values), median(values), max(values)))
-    wrong = [f"{most} {what}" for what in ("missing", "twice", "early") if (most := max(_of(runs, what))) > 0]
+    wrong = [
+        f"{most} {what}"
+        for what in ("missing", "twice", "early", "hangs", "too soon")
+        if (most := max(_of(runs, what))) > 0
+    ]
     between = f" ({low}–{high})" if low != high else ""
     return f"{mid}{between}{'; ' + ', '.join(wrong) if wrong else ''}"
 
 
 def _of(runs: Iterable[Mapping[str, Any]], what: str) -> list[int]:
-    return [run.get(what, 0) for run in runs]
+    return [run.get(what.replace(" ", "_"), 0) for run in runs]
 
 
 def markdown(results: Results) -> str:

@@ -1,16 +1,19 @@
 -- include: end_aborted, end_in_group, groups, history, key_limit, notify_mover, progress, removal, requeue, results,
 --   return_unclaimed, start_attempt
 
--- open_claim(s, ttr): reads what a claim needs to know of the topic and the group. ttr: the group's TTR, if the topic sets
--- none. Sets s.groups, s.waits, s.key_limit and s.results.
+-- open_claim(s, ttr, count): reads what a claim needs to know of the topic and the group. ttr: the group's TTR, if the topic
+-- sets none; count: how many to claim at most, text. Sets s.groups, s.waits, s.key_limit and s.results.
 -- returns the claim (lua/README.md), without counters
-local function open_claim(s, ttr)
+local function open_claim(s, ttr, count)
   local topic = redis.call('HMGET', s.settings, 'paused', 'ttr:' .. s.group, 'ttr', 'watch_until', 'groups', 'rate',
     'generation:' .. s.group, 'largest', 'format', 'after_finish', 'key_limit', 'results', 'linked')
   s.groups, s.waits, s.key_limit = names(topic[5]), waits(topic[1], topic[6]), topic[11]
   s.results = results_in(topic[12])
-  return {ttr = tonumber(topic[2] or topic[3] or ttr), watch_until = topic[4], generation = topic[7] or '0', largest = topic[8],
-    format = topic[9], after_finish = topic[10], linked = topic[13], is_paced = string.find(s.key_limit or '', '/') and true or false}
+  local is_paced = string.find(s.key_limit or '', '/') and true or false
+  local most = s.waits == 'paused' and 0 or is_paced and PACED_AT_ONCE or math.huge
+  return {ttr = tonumber(topic[2] or topic[3] or ttr), count = math.min(tonumber(count), most), watch_until = topic[4],
+    generation = topic[7] or '0', largest = topic[8], format = topic[9], after_finish = topic[10], linked = topic[13],
+    is_paced = is_paced}
 end
 
 -- load_jobs(s, entries, own_count): reads what there is of the jobs of these entries.

@@ -1,4 +1,4 @@
--- include: end_in_group, key_limit, key_tickets, leaving_groups, progress
+-- include: end_in_group, key_limit, key_tickets, leaving_groups, progress, ranked
 
 -- will_be_admitted(s, job, group): returns whether the job waits for its key, and will be admitted with the sequence of the
 -- group's progress
@@ -28,7 +28,8 @@ local function entries_of(s, ids, records)
         if p.state == 'r' then
           if p.entry == '' then should_be(id, '', p.main) else should_be(id, group, p.entry) end
         elseif p.state == 'w' and not redis.call('ZSCORE', s.bucket, member(p.sequence, group, id))
-            and not will_be_admitted(s, {id = id, states = states}, group) then
+            and not will_be_admitted(s, {id = id, states = states}, group)
+            and not is_ranked(s, group, member(p.sequence, group, id)) then
           should_be(id, group, member(p.sequence, group, id))
         end
       end

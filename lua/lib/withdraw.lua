@@ -1,4 +1,4 @@
--- include: key_limit, progress
+-- include: key_limit, link_key, progress
 
 -- withdraw(s, job, groups, states): removes the job from what waits for its key, the bucket and the ready counters, for every
 -- group that waits for it. Entries that stay in a stream are out of date from now on; claim drops them. states: from
@@ -15,8 +15,12 @@ local function withdraw(s, job, groups, states)
       withdrawn[#withdrawn + 1] = group
     elseif p.state == 'w' then
       if not release_key(s, group, job.id) then
-        local counter = 'ready:'
-        if redis.call('ZREM', s.bucket, member(p.sequence, group, job.id)) == 1 then counter = 'waiting:' end
+        local delivery, counter = member(p.sequence, group, job.id), 'waiting:'
+        if redis.call('ZREM', s.bucket, delivery) == 0 then
+          local key = link_key(s, 'ranked:' .. group) -- perhaps it waits for its turn (ranked.lua)
+          redis.call('ZREM', key, delivery)
+          counter = 'ready:'
+        end
         redis.call('HINCRBY', s.counts, counter .. group, -1)
       end
       withdrawn[#withdrawn + 1] = group

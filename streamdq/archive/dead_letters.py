@@ -11,6 +11,7 @@ from ..codec.bodies import Bodies
 from ..codec.envelope import as_text, from_text
 from ..config import MAX_BATCH, TopicSettings
 from ..errors import BodyUnreadable, ServerUnavailable
+from ..job.job import Priority
 from ..keys import ShardKeys, candidate_shards
 from ..link.session import Op, Work
 from ..operations.dead_letters.kick_throttle import KickThrottle
@@ -23,7 +24,7 @@ from ..store.jobs.progress import progress_in
 from ..store.jobs.records import Record, record_in
 from ..store.redis_store import RedisStore
 from ..store.replies import NOT_HERE
-from ..store.topics.changes import expect_keys
+from ..store.topics.changes import expect_keys, expect_priorities
 
 PAGE = 200
 _TAKE_BATCH, _GIVE_BATCH = 100, 50
@@ -54,6 +55,7 @@ class DeadLetter:
     expire_ms: int | None
     nonce: str
     key: str | None = None
+    priority: Priority | None = None
 
     def receipt(self, kind: str) -> str:
         return _SEPARATOR.join((kind, str(self.buried_ms), self.sequence, self.group, self.id))
@@ -61,7 +63,7 @@ class DeadLetter:
     def record(self) -> Record:
         return Record(
             self.sequence, self.due_ms, self.created_ms, self.ttr_ms, self.expire_ms, self.nonce, self.retry, self.url,
-            from_text(self.body), self.key,
+            from_text(self.body), self.key, self.priority,
         )  # fmt: skip
 
 
@@ -119,7 +121,7 @@ def dead_letter_in(topic: str, group: str, row: tuple[bytes, bytes, bytes, bytes
     return DeadLetter(
         topic, group, id.decode(), p.sequence, int(buried_ms), record.created_ms, record.due_ms,
         p.attempt, p.step, p.crashes, p.reason, p.error, as_text(record.body), record.url,
-        record.ttr_ms, record.retry, record.expire_ms, record.nonce, record.key,
+        record.ttr_ms, record.retry, record.expire_ms, record.nonce, record.key, record.priority,
     )  # fmt: skip
 
 
@@ -222,6 +224,8 @@ class DeadLetters:
             settings = yield from known_group(self._store, topic, group)
             if any(dead_letter.key is not None for dead_letter in dead_letters):
                 settings = yield from expect_keys(self._topics, topic)
+            if any(dead_letter.priority is not None for dead_letter in dead_letters):
+                settings = yield from expect_priorities(self._topics, topic)
             there = yield from self._give(topic, group, settings, dead_letters)
             if there is not None:
                 return [there[dead_letter.receipt(GIVEN)] for dead_letter in dead_letters]

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, delete, func, inspect, or_, select, update
 
 from ..errors import ArchiveError, ArchiveMissing, ArchiveRefusesWrites, ArchiveUnavailable, ArchiveVersion
-from ..store.jobs.records import url_and_key, url_line
+from ..store.jobs.records import line_fields, url_line
 from ..times.clock import wall_ms
 from .database import Database, Purpose
 from .dead_letters import ArchivedJob, DeadLetter, Receipt, RowState, Wanted
@@ -186,7 +186,7 @@ def _values(state: RowState) -> dict[str, Any]:
 def _columns(dead_letter: DeadLetter) -> dict[str, Any]:
     fields = asdict(dead_letter)
     fields["group_name"] = fields.pop("group")
-    fields["url"] = url_line(fields["url"], fields.pop("key")) or None
+    fields["url"] = url_line(fields["url"], fields.pop("key"), fields.pop("priority")) or None
     return fields
 
 
@@ -194,7 +194,7 @@ def _row(found: Any) -> ArchivedJob:
     fields = dict(found)
     del fields["namespace"]
     fields["group"] = fields.pop("group_name")
-    fields["url"], fields["key"] = url_and_key(fields["url"] or "")
+    fields["url"], fields["key"], fields["priority"] = line_fields(fields["url"] or "")
     number, state = fields.pop("number"), RowState(fields.pop("state"))
     archived_ms, kicked_ms = fields.pop("archived_ms"), fields.pop("kicked_ms")
     return ArchivedJob(number, DeadLetter(**fields), state, archived_ms, kicked_ms)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
@@ -74,6 +75,14 @@ def option(name: str, options: Mapping[str, str] = OF_JOB, more: str = "") -> An
     text = on_command_line(name, options, _FLAGS)
     flags = (_FLAGS[name],) if name in _FLAGS else ()
     return typer.Option(*flags, help=f"{text} {more}" if more else text)
+
+
+class PriorityChoice(StrEnum):
+    """Which of the jobs that are ready start first."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
 
 
 Durable = Annotated[str | None, option("durable")]

@@ -31,6 +31,7 @@ from .common import (
     Id,
     Json,
     OptionalTopic,
+    PriorityChoice,
     Retry,
     Topic,
     Ttr,
@@ -99,6 +100,7 @@ def enqueue(
     quiet: Annotated[str | None, option("quiet", more="Such as 21:00-08:00.")] = None,
     window: Annotated[str | None, option("window")] = None,
     key: Annotated[str | None, option("key")] = None,
+    priority: Annotated[PriorityChoice | None, option("priority")] = None,
     version: Annotated[int, option("version")] = 1,
     unique_for: Annotated[str | None, option("unique_for")] = None,
     unique_after: Annotated[UniqueAfterChoice, option("unique_after")] = UniqueAfterChoice.ENQUEUE,
@@ -120,9 +122,10 @@ def enqueue(
 
     A line of a file is either a body or an object: {"body": {"order_id": 42}, "delay": "30m"}. The object may have
     delay, at, id, ttr, retry, url, expire, tz, quiet, version, unique_for, unique_after, rate_of_id, at_most, key,
-    after and on_failure. The options of the command are the defaults of all lines. A file of any length is read as a
-    stream. The first invalid line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis
-    fails or you press Ctrl-C, it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
+    priority, after and on_failure. The options of the command are the defaults of all lines. A file of any length is
+    read as a stream. The first invalid line stops it with exit code 2; the jobs of the lines before it stay enqueued.
+    If Redis fails or you press Ctrl-C, it says how far it came. Taken ids don't stop it; with "reject" the exit code is
+    then 1.
     """  # noqa: D301 - typer reads the mark
     if body is not None and file is not None:
         raise InvalidInput("enqueue: pass either a body or --file")
@@ -130,7 +133,7 @@ def enqueue(
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
         "expire": expire, "tz": tz, "quiet": quiet, "window": window, "version": version, "unique_for": unique_for,
         "unique_after": unique_after.value, "rate_of_id": rate_of_id, "at_most": at_most, "key": key,
-        "on_failure": on_failure.value,
+        "on_failure": on_failure.value, "priority": priority,
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}
     with open_queue(context) as queue:

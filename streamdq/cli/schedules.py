@@ -13,7 +13,20 @@ from ..operations.schedules.define import PutSchedule, planned, preview_schedule
 from ..operations.schedules.read import Schedule
 from ..options import OF_SCHEDULE
 from ..queue import carry_out, store_of
-from .common import Expire, Json, OptionalTopic, Retry, Topic, Ttr, WithId, answer, commands, open_queue, option
+from .common import (
+    Expire,
+    Json,
+    OptionalTopic,
+    PriorityChoice,
+    Retry,
+    Topic,
+    Ttr,
+    WithId,
+    answer,
+    commands,
+    open_queue,
+    option,
+)
 from .input import parse_json, parse_moment
 
 app = commands()
@@ -91,6 +104,7 @@ def add(
     url: Annotated[str | None, option("url", OF_SCHEDULE)] = None,
     expire: Expire = None,
     version: Annotated[int, option("version", OF_SCHEDULE)] = 1,
+    priority: Annotated[PriorityChoice | None, option("priority", OF_SCHEDULE)] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show when it would run.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -112,6 +126,7 @@ def add(
             "start": None if start is None else parse_moment(start, "start"),
             "until": None if until is None else parse_moment(until, "until"), "overlap": overlap.value,
             "catch_up": catch_up, "ttr": ttr, "retry": retry, "url": url, "expire": expire, "version": version,
+            "priority": None if priority is None else priority.value,
         },
     )  # fmt: skip
     with open_queue(context) as queue:

@@ -20,7 +20,7 @@ from ..errors import InvalidInput
 from ..queue import AsyncQueue
 from ..version import __version__
 from . import problems
-from .api import claims, events, find, flows, health, jobs, results, schedules, topics
+from .api import claims, erase, events, find, flows, health, jobs, results, schedules, topics
 from .audit_log import AuditLog
 from .auth import Tokens
 from .backend import Backend
@@ -49,6 +49,7 @@ _TAGS = {
     "Claims": "Take jobs to run them, and tell how that ended.",
     "Schedules": "Jobs that come again and again.",
     "Flows": "Jobs that start together, or not at all: how they stand, and cancel them.",
+    "Erasure": "Erase what is kept of a person or customer.",
     "Topics": "The settings of topics; pause, resume and delete them.",
     "Figures": "How many jobs wait, run and fail, how many workers they need, and the audit.",
     "Dead letters": "Jobs that were given up: look at them, send them back, delete them.",
@@ -104,7 +105,7 @@ def create_app(
             yield
 
     pieces = (
-        jobs, results, events, find, claims, schedules, flows, topics, health, pages, find_pages, schedule_pages,
+        jobs, results, events, find, claims, schedules, flows, topics, erase, health, pages, find_pages, schedule_pages,
         worker_pages, failed_pages, settings_pages, flow_pages, actions,
     )  # fmt: skip
     parts = [piece.router for piece in pieces]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol
 from urllib.parse import urlsplit
 
 import typing_extensions
@@ -85,6 +85,9 @@ class GroupProgress:
     progress: HandlerProgress | None = None  # of a running attempt
 
 
+Priority = Literal["high", "normal", "low"]
+"""Of a job among those of its topic that are ready."""
+
 B = typing_extensions.TypeVar("B", default=Any)  # that of Python 3.11 has no default
 
 
@@ -95,8 +98,8 @@ class NewJob(Generic[B]):
 
     ``id`` None: a random one. ``ttr``, ``retry`` None: those of the group's handler or of the topic. ``expire``: an
     attempt that would start later than this after its due time is given up instead. ``tz``, ``quiet``, ``window``,
-    ``unique_for``, ``unique_after``, ``rate_of_id``, ``at_most``, ``key``, ``after``, ``on_failure``: as for
-    ``enqueue``. ``version``: of the
+    ``unique_for``, ``unique_after``, ``rate_of_id``, ``at_most``, ``key``, ``after``, ``on_failure``,
+    ``priority``: as for ``enqueue``. ``version``: of the
     body's shape; handlers for newer versions turn it into theirs (``Worker.upcast``).
     """
 
@@ -119,6 +122,7 @@ class NewJob(Generic[B]):
     unique_after: UniqueAfter = "enqueue"
     after: After | None = None
     on_failure: OnFailure = "block"
+    priority: Priority | None = None
 
 
 class Decoder(Protocol):
@@ -250,6 +254,7 @@ class Job(_HasBody):
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
     key: str | None = None
     waits_for: Dependencies | None = None  # of a job that waits for others, as ``get`` finds it
+    priority: Priority | None = None  # None: normal
 
     @property
     def due(self) -> datetime:
@@ -309,6 +314,15 @@ def check_key(key: str) -> str:
             "characters, and not . or .."
         )
     return plain(key)
+
+
+def check_priority(priority: Priority | None) -> Priority | None:
+    """None stands for normal."""
+    if priority in (None, "normal"):
+        return None
+    if priority in ("high", "low"):
+        return priority
+    raise InvalidInput(f"priority: {_shown(priority)} is not high, normal or low")
 
 
 def check_url(url: str) -> str:

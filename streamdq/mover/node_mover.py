@@ -142,7 +142,11 @@ class NodeMover:
 
     async def move_permitted(self, shard: ShardKeys, count: int) -> None:
         """Moves at most ``count`` jobs of a topic with a rate; the caller has permits for them."""
-        await self._move_some(shard, count, permitted=True)
+        while count > 0:
+            reply = await self._move_some(shard, count, permitted=True)
+            if reply is None or reply.moved <= 0 or not 0 <= reply.next_due_ms <= reply.now_ms:
+                return
+            count -= reply.moved  # with priorities, a call moves fewer of many groups or large jobs
 
     async def _move_some(self, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
         called = time.monotonic()
@@ -174,7 +178,8 @@ class NodeMover:
         """Returns None if the topic was deleted or has got a rate."""
         groups: Sequence[str] = self._topics.settings_of(shard.topic).group_names
         for _ in range(_TRIES):
-            reply = await arun(self._link, self._scripts.move(shard, groups, limit, permitted))
+            ranked = self._topics.settings_of(shard.topic).prioritized
+            reply = await arun(self._link, self._scripts.move(shard, groups, limit, permitted, ranked))
             if reply.moved >= 0:
                 return reply
             if reply.moved == RATED:

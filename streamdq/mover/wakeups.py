@@ -1,5 +1,5 @@
-"""Listens to ``wake`` streams. A shard's has an entry when a job with an earlier due time has arrived, the
-namespace's when the registry has changed. Such an entry is called a wakeup.
+"""Listens to ``wake`` streams. A shard's has an entry when the mover has to look there sooner than it knows of
+(lua/lib/notify_mover.lua says when), the namespace's when the registry has changed. Such an entry is called a wakeup.
 
 Redis goes through all streams of a blocked read each time that one of them changes. So there are several reads, of a
 part of the streams each. On a Cluster, where a read covers only one slot, the streams are watched instead (watch.py).

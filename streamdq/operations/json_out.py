@@ -40,6 +40,7 @@ def job_fields(job: Job) -> dict[str, Any]:
         "url": job.url,
         "expire_ms": job.expire_ms,
         "key": job.key,
+        "priority": job.priority or "normal",
         "version": job.version,
         "waits_for": None if job.waits_for is None else dataclasses.asdict(job.waits_for),
         "groups": {name: progress_json(progress) for name, progress in job.groups.items()},

@@ -12,12 +12,21 @@ from ..errors import BodyDamaged, InvalidInput
 from ..job.job import ENCODED, check_id, check_key, check_own_topic, check_url
 from ..job.retry import RetrySchedule
 from ..job.uniqueness import OnConflict, check_conflict
+from ..store.jobs.records import url_and_priority
 from ..times.durations import MAX_DELAY_MS, moment_ms
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
 
-_OPTIONS: dict[str, Callable[[Any], object]] = {"retry": RetrySchedule.of, "url": check_url, "job_key": check_key}
+
+def _check_url(url: Any) -> None:
+    """The column has the priority as well."""
+    found = url_and_priority(url)[0] if isinstance(url, str) else url
+    if found is not None:
+        check_url(found)
+
+
+_OPTIONS: dict[str, Callable[[Any], object]] = {"retry": RetrySchedule.of, "url": _check_url, "job_key": check_key}
 _LEAST_MS = {"delay_ms": 0, "ttr_ms": 1, "expire_ms": 0}
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 from ..operations.find.conditions import SeenJob
+from ..store.jobs.records import url_and_priority
 from .batch import Placed, RowState
 from .rows import BATCH, Rows
 from .tables import ROWS
@@ -36,7 +37,7 @@ class ErasableRows(Rows):
                 page = db.execute(query.where(c.number > after)).all()
             for number, topic, id, state, body, url, key, nonce in page:
                 placed = Placed(number, topic, id, self._receipt(number, nonce), key)
-                yield KeptRow(placed, RowState(state), SeenJob(id, url, key), body)
+                yield KeptRow(placed, RowState(state), SeenJob(id, url_and_priority(url)[0], key), body)
             if not page:
                 return
             after = page[-1].number

@@ -10,7 +10,7 @@ from ..codec.bodies import Bodies
 from ..codec.configured import bodies_of
 from ..config import Settings
 from ..errors import InvalidInput
-from ..job.job import NewJob, check_own_topic
+from ..job.job import NewJob, Priority, check_own_topic
 from ..job.retry import RetryInput
 from ..job.uniqueness import DerivedId, OnConflict
 from ..link.opening import check_namespace
@@ -86,6 +86,7 @@ def enqueue(
     quiet: str | None = None,
     version: int = 1,
     key: str | None = None,
+    priority: Priority | None = None,
     on_conflict: OnConflict = "reject",
     namespace: str | None = None,
 ) -> Any:
@@ -104,7 +105,7 @@ def enqueue(
     check_relayed(on_conflict)
     topic, space = check_own_topic(topic), space_of(namespace)
     bodies = bodies_in(space)
-    new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, key=key, version=version)
+    new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, key=key, version=version, priority=priority)
     job = encode(new, bodies.most_json_bytes, bodies.seal(topic))
     return run(db, _inserted(_insertion(space, topic, job, on_conflict), job.id))
 

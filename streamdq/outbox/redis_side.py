@@ -16,7 +16,7 @@ from ..store.batches import REPLACED_BYTES, most_jobs, parts
 from ..store.outbox import drop_outbox_receipts, outbox_receipts, scan_outbox
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
-from ..store.topics.changes import expect_keys
+from ..store.topics.changes import expect_keys, expect_priorities
 from .batch import Batch, Placed, Row
 
 
@@ -95,10 +95,15 @@ class RedisSide:
         return codes
 
     def _expect_keys(self, topic: str, settings: TopicSettings, rows: Sequence[Row]) -> Op[None]:
-        """Marks the topic before the first of its jobs is in a shard that its id alone does not lead to."""
+        """Marks the topic before the first of its jobs has a priority, or is in a shard that its id alone does not lead
+        to.
+        """
         if any(row.placed.key is not None for row in rows) and not settings.leads_to_keys:
             yield from expect_keys(self._store.topics, topic)
             raise Outdated(f"topic {topic!r} has keys from now on")
+        if any(row.job.priority is not None for row in rows) and not settings.prioritized:
+            yield from expect_priorities(self._store.topics, topic)
+            raise Outdated(f"topic {topic!r} has priorities from now on")
 
     def _enqueue(
         self,

@@ -36,7 +36,7 @@ from ..errors import (
     OutboxUnavailable,
     OutboxVersion,
 )
-from ..store.jobs.records import Encoded, rest_of, url_line
+from ..store.jobs.records import Encoded, rest_of, url_and_priority, url_line
 from ..times.durations import Duration
 from .batch import Batch, Placed, Row, RowState, Unfit
 from .checks import check_row
@@ -322,7 +322,8 @@ class Rows:
         when = f"+{found['delay_ms']}" if found["due_ms"] is None else str(found["due_ms"])
         fields = {name: found[name] for name in ("ttr_ms", "expire_ms", "nonce", "retry", "body")}
         line = url_line(found["url"], found["job_key"])
-        job = Encoded(found["id"], when, rest_of(**fields, url=line), found["nonce"])
+        priority = url_and_priority(found["url"])[1]
+        job = Encoded(found["id"], when, rest_of(**fields, url=line), found["nonce"], priority=priority)
         on_conflict, made_ms, since_ms = found["on_conflict"], found["made_ms"], found["made_ms"]
         if self.horizon_ms is not None:
             due_ms = made_ms + found["delay_ms"] if found["due_ms"] is None else found["due_ms"]

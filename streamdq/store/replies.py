@@ -375,12 +375,13 @@ class Configured(NamedTuple):
     layout: Layout  # in the shard's settings; without shards: the shard is closed
     sharded_by_key: bool  # jobs may be in the shards of their keys
     linked: bool = False  # jobs wait for others, or others for them
+    prioritized: bool = False  # jobs may have a priority
 
 
 def configured_in(reply: Sequence[Any]) -> Configured:
-    status, groups, leaving, version, spread, sharded_by_key, linked = reply
+    status, groups, leaving, version, spread, *marks = reply
     layout = layout_in(spread.decode())
-    return Configured(status == 1, _names(groups), _names(leaving), version, layout, sharded_by_key == 1, linked == 1)
+    return Configured(status == 1, _names(groups), _names(leaving), version, layout, *(mark == 1 for mark in marks))
 
 
 class ListedIds(NamedTuple):

@@ -302,10 +302,11 @@ class Consumer:
 
     async def _claim(self, shard: ShardKeys, limit: Limit, read: Entries) -> list[ClaimedJob]:
         count = min(limit.most, MAX_CLAIM)
-        ttr_ms = self._topics.settings_of(shard.topic).ttr_of(self.group)
+        settings = self._topics.settings_of(shard.topic)
+        ttr_ms, ranked = settings.ttr_of(self.group), settings.prioritized
         asked = time.monotonic()
         claimed: Claimed = await arun(
-            self._link, self._scripts.claim(shard, self.group, self.name, count, ttr_ms, read, limit.at_once)
+            self._link, self._scripts.claim(shard, self.group, self.name, count, ttr_ms, read, limit.at_once, ranked)
         )
         arrived = time.monotonic()
         self.time.observe(claimed.now_ms, arrived)

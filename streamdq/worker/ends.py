@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 
@@ -68,6 +68,20 @@ class Ends:
         self._lock = threading.Lock()
         self._complain_at = 0.0
         self.is_draining = False  # an attempt that is cancelled now goes back
+        self._serving: tuple[asyncio.Task[Any], int] | None = None  # the worker's task, and how often it was cancelled
+
+    def serve_in(self, task: asyncio.Task[Any] | None) -> None:
+        """The worker's task: when it is cancelled, the worker will drain."""
+        self._serving = (task, task.cancelling()) if task is not None else None
+
+    def is_stopped(self) -> bool:
+        """Whether the worker drains, or will: ``asyncio.run`` cancels the worker and its attempts at once, and these
+        may end first.
+        """
+        if self.is_draining or self._serving is None:
+            return self.is_draining
+        task, before = self._serving
+        return task.cancelling() > before
 
     def end(self, held: ClaimedJob, end: End, took_s: float = 0.0) -> None:
         """Unless it has ended before."""
@@ -124,11 +138,11 @@ class Ends:
 
     def _goes_back(self, held: ClaimedJob) -> bool:
         """Whether its job does, after a handler that was cancelled. An aborted one is cancelled by that."""
-        return held.lost or held.aborted or (self.is_draining and not held.late)
+        return held.lost or held.aborted or (self.is_stopped() and not held.late)
 
     def too_late(self, held: ClaimedJob) -> End:
         """How it ends when it came too late to start; one that was stopped before goes back."""
-        if self.is_draining:
+        if self.is_stopped():
             held.started_ms = 0
             return End(held, AttemptResult.RELEASED)
         return too_late(held, self._member.retry_of(held), self.clock.now_ms())

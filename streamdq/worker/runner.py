@@ -268,7 +268,7 @@ class Runner:
         if not called:  # that was its decision, not the clock's
             for one in fit:
                 one.begun = True
-        was_cut = self._ends.is_draining or any(map(_is_cut, fit))
+        was_cut = self._ends.is_stopped() or any(map(_is_cut, fit))
         if error is None and was_cut and is_a(raised, asyncio.CancelledError):
             return raised  # the handler was stopped halfway: to catch that doesn't make it done
         return error

@@ -117,7 +117,7 @@ class WorkerRun:
             member, self._sender.failing, config.scheduler,
             lambda least_s, each_s: self._mover.election.apart_s(least_s, each_s),
         )  # fmt: skip
-        ends = Ends(member, self._sender, self.consumer, show_errors=config.show_errors)
+        self._ends = ends = Ends(member, self._sender, self.consumer, show_errors=config.show_errors)
         self._health = WorkerHealth(at.namespace, self._group, config.concurrency)
         self._health.consumer = self.name
         self._slots = Slots(config.concurrency, config.handlers, ends, config.scheduler, freed)
@@ -133,6 +133,7 @@ class WorkerRun:
         self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
     async def serve(self, burst: Burst, signals: bool) -> None:
+        self._ends.serve_in(asyncio.current_task())
         before = self._own_process() if signals else {}
         started = False
         try:

@@ -54,6 +54,7 @@ def test_urls_that_can_not_be_used(url: str, why: str) -> None:
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("missing", "extra"), [("sqlalchemy", "SQLAlchemy"), ("psycopg", "driver")])
 def test_without_the_extra(missing: str, extra: str) -> None:
     target = ("--to", "postgresql://127.0.0.1:1/x")

@@ -46,7 +46,7 @@ def kill(request: pytest.FixtureRequest, archivist: Killed, server: Server, data
     return run
 
 
-@pytest.mark.parametrize("die", others_later(STORING, STORING[3], STORING[4], STORING[6]), ids=name)
+@pytest.mark.parametrize("die", others_later(STORING, STORING[4]), ids=name)
 def test_killed_while_storing_and_run_again(queue: Queue, server: Server, database: str, kill: Kill, die: Die) -> None:
     bury(queue, *IDS)
 
@@ -79,7 +79,7 @@ def test_killed_while_storing_and_kicked_in_redis_meanwhile(queue: Queue, databa
         assert sorted(done + finish(queue)) == IDS
 
 
-@pytest.mark.parametrize("die", others_later(KICKING, KICKING[1], KICKING[3], KICKING[5]), ids=name)
+@pytest.mark.parametrize("die", others_later(KICKING, KICKING[3]), ids=name)
 def test_killed_while_kicking_and_run_again(queue: Queue, server: Server, database: str, kill: Kill, die: Die) -> None:
     """Also when what was sent has ended before the next run, so that nothing but the receipts tells of it."""
     bury(queue, *IDS)

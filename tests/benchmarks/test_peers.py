@@ -28,9 +28,9 @@ def test_each_peer_has_its_program_and_fixed_versions() -> None:
 def test_streamdq_beside_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = tmp_path / "results.json"
     options = ["--peers", "streamdq", "--scale", "0.001", "--runs", "1", "--json", str(results)]
-    assert main([*options, "--workloads", "one bulk drain trickle memory crash"]) == 0
+    assert main([*options, "--workloads", "one bulk drain trickle memory crash chain fan_in results"]) == 0
     runs: dict[str, list[dict[str, Any]]] = json.loads(results.read_text())["peers"]["streamdq"]["runs"]
-    for workload in ("drain", "trickle", "crash"):
+    for workload in ("drain", "trickle", "crash", "chain", "fan_in"):
         assert runs[workload][0]["missing"] == 0, workload
     assert runs["trickle"][0]["early"] == 0
     assert 0 < runs["trickle"][0]["first_ms"] <= runs["trickle"][0]["last_ms"]

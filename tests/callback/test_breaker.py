@@ -20,7 +20,7 @@ from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, Request, answer, receiving
 from tests.redis.harness import NAMESPACE, Space
 from tests.unit.virtual_time import in_virtual_time
-from tests.waiting import eventually, forever
+from tests.waiting import HANG_S, eventually, forever
 
 FIRST_WINDOW = 2
 BUSY = 20
@@ -286,7 +286,7 @@ async def test_while_it_is_dead_its_jobs_wait_and_use_up_no_step(
     receiver.speak = dead_for_a_while
     for number in range(40):
         stepped.queue.enqueue("t", 1, id=f"j{number}", url=receiver.url, retry="10m 1h")
-    await drain(caller(stepped, "t"), clock, "2h")
+    await drain(caller(stepped, "t"), clock, "2h", within_s=HANG_S)
     assert stepped.stats().done == 40
     rows = rows_of(stepped)
     done_ms = max(row.finished_ms for row in rows if row.event == Event.DONE)
@@ -307,6 +307,7 @@ async def test_while_it_is_dead_its_jobs_wait_and_use_up_no_step(
     assert first_ms - came_back_ms < 2 * LONGEST_OPEN_S * 1000, "as soon as it is back"
 
 
+@pytest.mark.thorough
 async def test_jobs_of_a_receiver_that_stays_dead_end_as_dead_letters(
     stepped: Space, clock: ManualClock, receiver: Receiver
 ) -> None:

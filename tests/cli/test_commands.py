@@ -615,6 +615,7 @@ def test_the_url_of_enqueue_is_the_one_to_call_back(run: Run) -> None:
     assert run("get", "t", "--", "--url").code == 1, "it is an id"
 
 
+@pytest.mark.thorough
 def test_completion_knows_the_commands() -> None:
     words = {"_STREAMDQ_COMPLETE": "complete_bash", "COMP_WORDS": "streamdq topic de", "COMP_CWORD": "2"}
     code = "from streamdq.cli import main; main()"

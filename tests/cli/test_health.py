@@ -14,6 +14,7 @@ from streamdq import Queue
 from streamdq.cli import app as cli
 from tests.cli.conftest import Run, Start
 from tests.servers import Server
+from tests.turns import others_later
 from tests.waiting import HANG_S, until
 
 WORKER = """
@@ -38,7 +39,7 @@ def is_ready(run: Run, file: Path) -> bool:
     return run("health", str(file), "--ready").code == 0
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", others_later([1, 2], 1))
 def test_a_worker_is_ready_by_its_file_until_it_ends(
     server: Server, run: Run, start: Start, tmp_path: Path, processes: int
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_worker_answers_on_its_port(server: Server, start: Start) -> None:
         assert json.load(answer)["processes"][0]["state"] == "ready"
 
 
+@pytest.mark.thorough
 def test_it_runs_new_code_after_a_change_and_waits_while_the_code_is_broken(
     server: Server, start: Start, tmp_path: Path, module: Path
 ) -> None:
@@ -100,6 +102,7 @@ def test_it_runs_new_code_after_a_change_and_waits_while_the_code_is_broken(
         assert process.returncode == 0
 
 
+@pytest.mark.thorough
 def test_a_second_signal_ends_what_is_reloaded_though_its_shutdown_hangs(
     server: Server, start: Start, tmp_path: Path, module: Path
 ) -> None:

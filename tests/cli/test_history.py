@@ -173,6 +173,7 @@ def test_follow_goes_on_until_it_is_told_to_stop(
     assert folder.files("events") == sorted(file.path for file in require_manifest(folder).files)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("at_first", others_later([True, False], False))
 def test_follow_waits_for_a_redis_that_is_away(start: Start, redis_server: Server, out: str, at_first: bool) -> None:
     env = {**os.environ, "STREAMDQ_CALL_TIMEOUT_S": "0.5"}

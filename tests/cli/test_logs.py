@@ -108,6 +108,7 @@ def test_objects_and_tracebacks_tell_no_secret_either(capsys: pytest.CaptureFixt
     assert "hunter2" not in text
 
 
+@pytest.mark.thorough
 def test_a_program_s_own_configuration_stays(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "import logging; logging.basicConfig(level='INFO', format='MINE %(message)s')\n"

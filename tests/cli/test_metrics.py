@@ -154,6 +154,7 @@ def test_the_exporter_serves_every_gauge_and_says_when_redis_is_gone(
     assert process.wait(timeout=HANG_S) == 0
 
 
+@pytest.mark.thorough
 def test_totals_of_processes_outlive_a_killed_one(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
     folder = tmp_path / "figures"
     env = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}

@@ -20,7 +20,10 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("missing", "extra", "command"), COMMANDS)
+@pytest.mark.parametrize(
+    ("missing", "extra", "command"),
+    [*COMMANDS[:1], *(pytest.param(*command, marks=pytest.mark.thorough) for command in COMMANDS[1:])],
+)
 def test_a_command_without_its_extra(missing: str, extra: str, command: tuple[str, ...]) -> None:
     code, err = run_without(missing, *command)
     assert (code, err) == (

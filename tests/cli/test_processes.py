@@ -18,6 +18,7 @@ from tests.servers import Server
 from tests.turns import others_later
 from tests.waiting import HANG_S, until
 
+LATER = pytest.mark.thorough
 ONE_SIGNAL = """
 import streamdq.process.processes, streamdq.worker.serving, streamdq.process.signals
 
@@ -127,6 +128,7 @@ def test_a_killed_process_is_started_again_and_all_drain_on_sigterm(
 HIDING = ("redis", "queue", "types", "random", "signal", "token", "streamdq", "stringprep", "filecmp", "uvloop")
 
 
+@pytest.mark.thorough
 def test_files_of_the_working_folder_hide_no_module_that_streamdq_needs(
     start: Start, server: Server, queue: Queue, tmp_path: Path
 ) -> None:
@@ -143,6 +145,7 @@ def test_files_of_the_working_folder_hide_no_module_that_streamdq_needs(
     assert len(lines(tmp_path / "done")) == 1
 
 
+@pytest.mark.thorough
 def test_programs_that_a_handler_starts_have_an_empty_stdin(
     start: Start, server: Server, queue: Queue, tmp_path: Path
 ) -> None:
@@ -201,6 +204,7 @@ def fork(body: dict) -> None:
 """
 
 
+@pytest.mark.thorough
 def test_a_child_that_returns_from_a_handler_ends(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
     """It would go on as the worker does, with the jobs and the event loop of its parent."""
     (tmp_path / "shop.py").write_text(WORKER + LEAVING)
@@ -339,10 +343,10 @@ sys.exit(supervisor.run())
     ("program", "loop", "code"),
     [
         pytest.param(INTERRUPTED_WORKER, "asyncio", 0, id="asyncio"),
-        pytest.param(INTERRUPTED_WORKER, "uvloop", 0, id="uvloop"),
-        pytest.param(STOPPED_ONCE, "asyncio", 0, id="second signal"),
+        pytest.param(INTERRUPTED_WORKER, "uvloop", 0, marks=LATER, id="uvloop"),
+        pytest.param(STOPPED_ONCE, "asyncio", 0, marks=LATER, id="second signal"),
         pytest.param(INTERRUPTED_SUPERVISOR, "", 0, id="supervisor"),
-        pytest.param(STOPPED_TWICE, "", 128 + signal.SIGTERM, id="supervisor, second signal"),
+        pytest.param(STOPPED_TWICE, "", 128 + signal.SIGTERM, marks=LATER, id="supervisor, second signal"),
     ],
 )
 def test_signals_after_each_call_on_its_way_to_the_end_are_the_one_that_was_received(
@@ -356,6 +360,7 @@ def test_signals_after_each_call_on_its_way_to_the_end_are_the_one_that_was_rece
     assert "Traceback" not in said
 
 
+@pytest.mark.thorough
 def test_processes_do_not_outlive_a_killed_supervisor(
     start: Start, server: Server, queue: Queue, tmp_path: Path
 ) -> None:
@@ -536,7 +541,7 @@ def endless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("endless")
-@pytest.mark.parametrize("topic", ["ignores_signal", "block"])
+@pytest.mark.parametrize("topic", others_later(["ignores_signal", "block"], "block"))
 def test_on_sigterm_it_ends_without_what_goes_on(
     topic: str, start: Start, server: Server, queue: Queue, tmp_path: Path
 ) -> None:
@@ -550,6 +555,7 @@ def test_on_sigterm_it_ends_without_what_goes_on(
     assert ("printed before" in out) == (topic == "block"), "what stdout had in its buffer is written"
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("endless")
 def test_it_ends_without_threads_of_the_loops_executor(
     start: Start, server: Server, queue: Queue, tmp_path: Path

@@ -35,7 +35,7 @@ def tell(server: Server, capsys: pytest.CaptureFixture[str]) -> Tell:
     return carry_out
 
 
-@pytest.fixture(params=["memory", "s3"])
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.thorough)])
 def out(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "s3":
         yield f"{request.getfixturevalue('bucket').url}/a/dump"
@@ -77,6 +77,7 @@ def test_dump_compact_and_forget(tell: Tell, server: Server, out: str) -> None:
         assert not client.hexists(SHARD.settings, "dumps")
 
 
+@pytest.mark.thorough
 def test_a_bucket_that_is_not_there_is_not_made(tell: Tell, server: Server, bucket: Bucket) -> None:
     write(server, 3)
     code, out, err = tell("dump", "--out", "s3://nowhere-at-all/dump")
@@ -109,6 +110,7 @@ def no_name(_: Bucket) -> str:
     return "s3://no bucket's name"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("break_it", "why"),
     [

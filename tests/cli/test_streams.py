@@ -48,6 +48,7 @@ def test_a_stderr_that_takes_nothing_does_not_change_the_exit_code(to: str) -> N
     assert (result.returncode, result.stdout) == (2, "")
 
 
+@pytest.mark.thorough
 def test_with_all_of_them_closed_a_job_is_enqueued(server: Server) -> None:
     result = shell('"$@" <&- >&- 2>&-', "--url", server.url, "enqueue", "t", "1", "--id", "closed")
 

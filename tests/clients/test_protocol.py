@@ -40,7 +40,7 @@ def test_each_key_is_on_the_page() -> None:
     shard = names.shard("topic", 0)
     no_keys = {"namespace", "topic", "shard", "prefix", "session"}
     of_shard = {getattr(shard, name) for name in set(shard.__slots__) - no_keys}
-    of_shard |= {shard.ready_of("GROUP"), shard.dead_of("GROUP")}
+    of_shard |= {shard.ready_of("GROUP"), shard.dead_of("GROUP"), shard.ranked_of("GROUP")}
     own = {name for name, value in vars(NamespaceKeys).items() if isinstance(value, cached_property)}
     of_namespace = {getattr(names, name) for name in own}
     of_namespace |= {names.session("HASH"), names.sessions("HASH"), names.hung("CONSUMER")}

@@ -30,6 +30,7 @@ import redis
 
 from streamdq import NewJob, Queue
 from streamdq.errors import ServerError, StaleClaim, StreamdqError, TopicNotEmpty
+from streamdq.job.job import Priority
 from tests.crash import faults
 from tests.crash.faults import log_of
 from tests.crash.worker_processes import Line, WorkerProcess, WorkerProcesses
@@ -39,6 +40,11 @@ from tests.servers import Server, binaries
 from tests.waiting import until
 
 TOPICS = ("orders", "mails", "shardy")
+PRIORITIES: dict[str, tuple[Priority | None, ...]] = {
+    "orders": (None,),
+    "mails": ("high", None, "low"),
+    "shardy": (None, None, "low"),
+}
 SAMPLE_S = 5.0
 GRACE_MS = 1.0  # Redis tells whole milliseconds
 WORKERS = (("default", "orders"), ("default", "orders"), ("default", "orders"), ("audit", "mails"))
@@ -143,22 +149,23 @@ class Chaos:
                 jobs = []
                 for _ in range(dice.choice((1, 1, 1, 30))):
                     count += 1
-                    jobs.append(self.job(dice, f"{number}-{count}"))
+                    jobs.append(self.job(dice, topic, f"{number}-{count}"))
                 self.put(queue, topic, jobs)
                 self.stopping.wait(dice.random() * 0.2)
 
-    def job(self, dice: random.Random, id: str) -> NewJob:
+    def job(self, dice: random.Random, topic: str, id: str) -> NewJob:
         kind = dice.random()
         work = Work(ms=dice.choice((0, 0, 1, 5, 20, 200)), fail=1 if kind < 0.1 else 0, bury=kind > 0.98)
         if work.bury:
             self.said.buried.add(id)
-        return NewJob(body=asdict(work), id=id, delay=dice.choice((0, 0, dice.random() * 5)))
+        delay = dice.choice((0, 0, dice.random() * 5))
+        return NewJob(body=asdict(work), id=id, delay=delay, priority=dice.choice(PRIORITIES[topic]))
 
     def put(self, queue: Queue, topic: str, jobs: list[NewJob]) -> None:
         keys, undone = [(topic, str(job.id)) for job in jobs], self.said.undone
         try:
             if len(jobs) == 1:
-                made = queue.enqueue(topic, jobs[0].body, id=jobs[0].id, delay=jobs[0].delay)
+                made = queue.enqueue(topic, jobs[0].body, id=jobs[0].id, delay=jobs[0].delay, priority=jobs[0].priority)
                 self.said.accept(keys[0], made.due_ms, undone)
             else:
                 before_ms = time.time() * 1000

@@ -32,6 +32,12 @@ class Placed(Protocol):
     place: Any
 
 
+class Losing(Placed, Protocol):
+    """What keeps in mind which moments Redis has lost."""
+
+    def redis_lost(self, since: float, till: float) -> None: ...
+
+
 FAULTS: list[Fault] = []
 TAKEN_OVER_S = TTR_S + 1
 """A claim whose worker is gone is taken over: its TTR, half a second until the mover looks, and the start."""
@@ -312,7 +318,7 @@ def sentinel_failover(scene: Scene) -> float:
     return fail_over(scene, primary, replica)
 
 
-def fail_over(scene: Scene, primary: Server, replica: Server) -> float:
+def fail_over(scene: Losing, primary: Server, replica: Server) -> float:
     """Kills the primary. What the replica had already can't be lost; the rest may be."""
     asked = time.time()
     with primary.client() as client:
@@ -349,7 +355,7 @@ def cluster_failover(scene: Scene) -> float:
     return fail_over(scene, scene.place.nodes[number], scene.place.replicas[number])
 
 
-def owner_of(scene: Scene, key: str) -> int:
+def owner_of(scene: Placed, key: str) -> int:
     with scene.place.client() as client:
         return int(client.get_node_from_key(key).port)
 

@@ -10,7 +10,10 @@ from tests.crash.workers import Options, Work
 from tests.waiting import until
 
 
-@pytest.mark.parametrize("mover", [False, True], ids=["a-worker", "the-mover"])
+@pytest.mark.parametrize(
+    "mover",
+    [pytest.param(False, marks=pytest.mark.thorough, id="a-worker"), pytest.param(True, id="the-mover")],
+)
 def test_killed_half_way_while_another_works_on(processes: WorkerProcesses, mover: bool) -> None:
     workers = [processes.serving(processes.start(Options(concurrency=5, ttr="2s"))) for _ in range(2)]
     ids = processes.fill(200, Work(ms=10))

@@ -38,6 +38,7 @@ NOT_RUN = {
     "make chaos": "takes many minutes",
     "make simulate": "takes many minutes; tests/simulation/test_simulation.py",
     "make mutants": "takes many minutes; tests/mutants/test_python.py, tests/mutants/test_lua.py",
+    ".venv/bin/python -m tests.crash.flows": "takes many minutes; tests/crash/test_flows.py",
     ".venv/bin/pytest -m chaos": "takes many minutes; tests/crash/test_faults.py",
     "streamdq analyze": "Spark takes a minute; tests/spark/test_command.py",
     "streamdq capacity": "reads a table that Spark makes; tests/spark/test_owner_commands.py",

@@ -243,7 +243,7 @@ def test_what_is_not_run_is_on_a_page_and_has_a_reason() -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
-@pytest.mark.parametrize("name", others_later(SHOWN, "schedules", "metrics", "operations", "deploying", "redis"))
+@pytest.mark.parametrize("name", others_later(SHOWN, "operations"))
 def test_a_page_s_commands_do_what_it_shows(name: str, redis: Server, tmp_path: Path) -> None:
     shown = SHOWN[name]
     instead = {theirs: ours.format(folder=tmp_path) for theirs, ours in shown.instead.items()}

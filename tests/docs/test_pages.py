@@ -50,6 +50,7 @@ PRINTED = {
     "history": ["Compacted("],
     "http": [],
     "index": ["closing order 42"],
+    "priorities": ["low"],
     "keys": ["merchant-7", "KeyLoad(key='merchant-7', waiting=9, running=0, paused=False)"],
     "large-bodies": [],
     "personal-data": ["1 True"],
@@ -128,7 +129,9 @@ def test_each_page_with_python_is_run_by_a_test() -> None:
     assert all((ROOT / file).is_file() for file in ELSEWHERE.values())
 
 
-@pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.parametrize(
+    "name", others_later(PRINTED, "index", "handlers", "flows", "results", "find", "keys", "schedules", "uniqueness")
+)
 def test_a_page_runs_as_it_stands(name: str, redis_server: Server, tmp_path: Path) -> None:
     code = "\n".join(block.text for block in blocks(page(name)) if block.language == "python")
     for theirs, ours in {
@@ -149,7 +152,7 @@ def test_a_page_runs_as_it_stands(name: str, redis_server: Server, tmp_path: Pat
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
-@pytest.mark.parametrize("name", others_later(FOLLOWED, "tutorial"))
+@pytest.mark.parametrize("name", others_later(FOLLOWED, "idempotency"))
 def test_a_reader_can_follow_a_page(name: str, redis_server: Server, tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").touch()
     reader = Reader(tmp_path, redis_server.url)

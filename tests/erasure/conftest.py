@@ -18,7 +18,7 @@ def queue(newest: Server) -> Iterator[Queue]:
         assert opened.audit().balanced
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
 def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The URL of an empty database, of each kind in turn."""
     if request.param == "sqlite":

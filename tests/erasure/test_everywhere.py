@@ -28,6 +28,7 @@ from streamdq.outbox.relay import Relay
 from tests.dumps import dumped
 from tests.redis.harness import taken
 from tests.servers import Server
+from tests.turns import others_later
 
 JANE = {"body.email": "jane"}
 
@@ -296,8 +297,8 @@ STEPS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.rpartition(".")[2])
+@pytest.mark.parametrize("after", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["before", "after"])
+@pytest.mark.parametrize("step", others_later(STEPS, *STEPS[::3]), ids=lambda step: step.rpartition(".")[2])
 def test_killed_and_run_again(
     queue: Queue, newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, *, after: bool
 ) -> None:

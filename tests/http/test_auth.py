@@ -16,6 +16,7 @@ from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Role, check_bind, hash_token, is_loopback, new_token, roles_in
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
+from tests.turns import others_later
 
 MADE = {role: new_token(f"the-{role}", [role]) for role in Role}
 TOKENS = Tokens.parse("\n".join(line for _, line in MADE.values()))
@@ -61,7 +62,7 @@ def test_each_operation_has_its_roles() -> None:
     } == (set(found) - set().union(*MAY.values()) - OPEN)
 
 
-@pytest.mark.parametrize("role", [None, *Role])
+@pytest.mark.parametrize("role", others_later([None, *Role], None, *[*Role][:1]))
 async def test_every_operation_is_guarded(open_api: Open, role: Role | None) -> None:
     api = await open_api(token=MADE[role][0] if role else None, tokens=TOKENS)
     for name, route in operations().items():

@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from streamdq.config import HttpSettings, Settings
@@ -92,6 +93,7 @@ async def test_a_long_line_is_passed_over(open_api: Open) -> None:
     assert numbers(found) == (4, 2, 0, 2)
 
 
+@pytest.mark.thorough
 async def test_memory_is_bounded(api: Api, redis_server: Server) -> None:
     line = json.dumps({"body": "x" * 1000, "delay": "1h"}).encode() + b"\n"
     peaks = []

@@ -74,7 +74,7 @@ def answers(operation: dict[str, Any]) -> dict[str, str | None]:
 
 
 THINGS = {"JobOut", "ScheduleOut", "TopicOut", "FlowOut"}
-COUNTS = {"BulkOut", "CountOut", "ActedOut", "BackfillOut", "AbortOut"}
+COUNTS = {"ErasedOut", "BulkOut", "CountOut", "ActedOut", "BackfillOut", "AbortOut"}
 
 
 def test_every_change_answers_by_the_rule_of_the_page() -> None:

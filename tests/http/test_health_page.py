@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from streamdq import NewJob, Queue, Worker
 from streamdq.config import Settings
 from streamdq.http import Tokens
@@ -32,6 +34,7 @@ async def test_with_nothing_wrong_it_says_so(site: Api, queue: Queue, redis_serv
     assert needs(await see(site, "/topics/t")) == []
 
 
+@pytest.mark.thorough
 async def test_a_group_without_a_consumer_is_late_though_the_others_are_not(
     site: Api, queue: Queue, redis_server: Server
 ) -> None:

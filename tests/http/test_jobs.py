@@ -163,6 +163,7 @@ async def test_what_is_not_there(api: Api) -> None:
         assert wrong.headers["allow"] == allowed, (method, path)
 
 
+@pytest.mark.thorough
 async def test_a_head_is_a_get_without_its_body(api: Api) -> None:
     await api.put("a", "x" * 100)
     for path in (api.job("t", "a"), "/v1/topics", "/health/alive", "/topics/t", "/static/app.css", "/openapi.json"):

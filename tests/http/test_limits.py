@@ -177,6 +177,7 @@ def peak_mib(live: Live) -> int:
     return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))) // 1024
 
 
+@pytest.mark.thorough
 async def test_those_who_read_slowly_cost_little(redis_server: Server) -> None:
     """A hundred large dead letters are 25 MB, and six who ask for them were 300."""
     await bury(redis_server, "t", {f"j{n}": "x" * 250_000 for n in range(100)})

@@ -50,6 +50,7 @@ def node_of(cluster: Cluster, key: str) -> Server:
     return next(node for node in cluster.nodes if node.port == port)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("with_the_registry", [False, pytest.param(True, marks=pytest.mark.thorough)])
 async def test_what_can_be_read_is_shown(
     breakable: Cluster, client: httpx.AsyncClient, with_the_registry: bool, capsys: pytest.CaptureFixture[str]

@@ -19,6 +19,7 @@ from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api
 from tests.http.site import EVIL, FORM, post, see, work
 from tests.servers import Server, script_calls
+from tests.turns import others_later
 from tests.waiting import HANG_S, eventually
 
 
@@ -31,7 +32,7 @@ async def test_the_topics_in_short(site: Api, queue: Queue, redis_server: Server
     assert '<a href="/topics/order.close">order.close</a>' in page
     assert re.search(r'data-label="delayed">12<', page)
     assert re.search(r'tile dead some"[^>]*>\s*<span class="tile-value">1<', page)
-    assert re.search(r"p50 \d+ms", page)
+    assert re.search(r"p50 \d", page)  # on a busy machine it may be seconds
     assert "<b>12</b> due within 1h" in page
     assert page.count('class="bar"') == 6  # two a bar
     assert "<b>10</b> due within 10m" in await see(site, "/?horizon=10m")
@@ -142,6 +143,7 @@ async def test_topics_in_trouble_come_first_and_no_page_shows_one_twice(site: Ap
     claim.finish()
 
 
+@pytest.mark.thorough
 async def test_all_topics_are_read_once_for_all_who_look(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +177,7 @@ async def walk(site: Api, path: str) -> list[str]:
         path = html.unescape(more[1])
 
 
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize("shards", others_later([1, 3], 3))
 async def test_jobs_by_state_a_page_at_a_time(site: Api, queue: Queue, shards: int) -> None:
     queue.configure("t", shards=shards, ttr="1h")
     # Many are due in one millisecond: a page may end anywhere among them.
@@ -376,6 +378,7 @@ def fact(page: str, name: str) -> str:
 # -- what it costs
 
 
+@pytest.mark.thorough
 async def test_no_page_asks_for_more_with_more_jobs(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

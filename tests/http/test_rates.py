@@ -62,6 +62,7 @@ def test_an_ipv4_address_that_a_socket_for_both_families_tells(given: str, addre
     assert unmapped(given) == address
 
 
+@pytest.mark.thorough
 def test_callers_at_a_socket_for_both_families_are_told_apart(redis_server: Server, tmp_path: Path) -> None:
     """And a proxy that calls there is trusted by its own address."""
     (tmp_path / "tokens").write_text("")

@@ -81,6 +81,7 @@ def test_a_slow_head(impatient: Live) -> None:
         assert answer(connection) == b""
 
 
+@pytest.mark.thorough
 def test_a_caller_that_reads_nothing(impatient: Live) -> None:
     """Its answers fill what the system keeps for a connection, and the rest would stay with the server."""
     with connect(impatient) as connection:

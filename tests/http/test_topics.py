@@ -141,7 +141,7 @@ async def pages(api: Api, **query: Any) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(("shards", "limit"), [(1, 500), (16, 7)])
+@pytest.mark.parametrize(("shards", "limit"), [pytest.param(1, 500, marks=pytest.mark.thorough), (16, 7)])
 async def test_all_dead_letters_page_by_page(api: Api, redis_server: Server, shards: int, limit: int) -> None:
     ids = [f"ä.{n:03}" for n in range(300)]
     await bury(redis_server, "t", dict.fromkeys(ids, 1), shards)

@@ -56,6 +56,7 @@ class Stored(NamedTuple):
     paused: list[bytes]
     counted: dict[bytes, bytes]
     links: Links
+    ranked: dict[bytes, set[bytes]]  # what waits for its turn, by group
 
     @property
     def groups(self) -> list[bytes]:
@@ -76,6 +77,7 @@ def read(session: Session, k: ShardKeys, groups: Sequence[str]) -> Op[Stored]:
         Command(k.key_counts, ("ZRANGE", k.key_counts, 0, -1, "WITHSCORES")),
         *(Command(key, ("XRANGE", key, "-", "+")) for key in (k.ready, *map(k.ready_of, groups))),
         *(Command(key, ("ZRANGE", key, 0, -1, "WITHSCORES")) for key in map(k.dead_of, groups)),
+        *(Command(key, ("ZRANGE", key, 0, -1)) for key in map(k.ranked_of, groups)),
     ]
     replies = [checked(reply) for reply in (yield from session.call(commands))]
     records, progress, counts, settings, bucket = (pairs(reply) for reply in replies[:5])
@@ -84,7 +86,8 @@ def read(session: Session, k: ShardKeys, groups: Sequence[str]) -> Op[Stored]:
     del replies[5:16]
     names = [group.encode() for group in groups]
     streams = [{entry: fields[1] for entry, fields in reply} for reply in replies[5 : 6 + len(names)]]
-    letters = [{id: float(at) for id, at in pairs(reply).items()} for reply in replies[6 + len(names) :]]
+    letters = [{id: float(at) for id, at in pairs(reply).items()} for reply in replies[6 + len(names) :][: len(names)]]
+    ranked = [set(reply) for reply in replies[6 + 2 * len(names) :]]
     return Stored(
         records,
         by_group(progress),
@@ -101,6 +104,7 @@ def read(session: Session, k: ShardKeys, groups: Sequence[str]) -> Op[Stored]:
         paused,
         pairs(counted),
         links,
+        dict(zip(names, ranked, strict=True)),
     )
 
 
@@ -166,7 +170,7 @@ def _untouched(stored: Stored, group: bytes) -> int:
 def _entries_of(stored: Stored, group: bytes) -> list[str]:
     """Each attempt that is ready or running has its entry."""
     own, found = stored.own.get(group, {}), []
-    members = set(own.values())
+    members = set(own.values()) | stored.ranked.get(group, set())
     for id, p in stored.progress.get(group, {}).items():
         member = p.sequence + MARK + group + MARK + id
         waits = stored.tickets.get(group + MARK + id) in stored.waiting

@@ -18,6 +18,7 @@ from streamdq.store.commands import one
 from streamdq.store.jobs.records import encode
 from streamdq.store.redis_store import RedisStore
 from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused, TakenOver
+from streamdq.store.topics.changes import expect_priorities
 from streamdq.times.clock import ManualClock, RedisClock
 from tests.lua.coherence import contradictions, read
 from tests.lua.cut_short import CutShort, missed
@@ -95,6 +96,10 @@ class Shard:
         settings: TopicSettings = self._step(configure.configure(self.store, "t", create=True, **changes))
         return settings
 
+    def prioritize(self) -> None:
+        """As the first job with a priority does."""
+        self._step(expect_priorities(self.topics, "t"))
+
     def begin_to_leave(self, group: str) -> None:
         """As the first step of removing the group, after which the caller was killed."""
         settings = self.run(self.scripts.register_topic("t", topic_patch({}, {}, [group])))
@@ -132,7 +137,8 @@ class Shard:
         return reply
 
     def move(self, limit: int = MAX_BATCH) -> Moved:
-        reply: Moved = self._step(self.scripts.move(self.k, self.settings.group_names, limit))
+        ranked = self.settings.prioritized
+        reply: Moved = self._step(self.scripts.move(self.k, self.settings.group_names, limit, prioritized=ranked))
         return reply
 
     def claim(
@@ -144,9 +150,8 @@ class Shard:
         at_once: int = MAX_BATCH,
     ) -> Claimed:
         name, consumer = group or self.group, consumer or self.consumer
-        reply: Claimed = self._step(
-            self.scripts.claim(self.k, name, consumer, count, self.settings.ttr_of(name), read, at_once)
-        )
+        ttr_ms, ranked = self.settings.ttr_of(name), self.settings.prioritized
+        reply: Claimed = self._step(self.scripts.claim(self.k, name, consumer, count, ttr_ms, read, at_once, ranked))
         self._consumers |= {(row.main, row.entry, name): consumer for row in reply.rows}
         return reply
 
@@ -325,6 +330,7 @@ class Shard:
         ]  # fmt: skip
         streams = (self.k.ready, *map(self.k.ready_of, self.settings.group_names))
         kept += [self.redis("XLEN", stream) for stream in streams]
+        kept += [self.redis("ZCARD", self.k.ranked_of(group)) for group in self.settings.group_names]
         for group in self.settings.group_names:
             kept += [len(self.pending(stream, group)) for stream in (self.k.ready, self.k.ready_of(group))]
         return not any(kept)

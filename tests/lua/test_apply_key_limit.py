@@ -72,6 +72,7 @@ def test_the_process_that_changes_it_is_killed_and_another_goes_on(shard: Shard,
     assert waiting(shard) == 0
 
 
+@pytest.mark.thorough
 def test_a_step_gives_a_hundred_places_at_most(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     for n in range(110):

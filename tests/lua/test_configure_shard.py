@@ -64,6 +64,7 @@ def test_again_it_changes_nothing(shard: Shard) -> None:
         Layout(1),
         False,
         False,
+        False,
     )
     assert (settings_of(shard), shard.counts, shard.last_wakeup()) == before
 
@@ -280,7 +281,7 @@ def test_where_keys_have_limits_taken_ids_do_not_keep_a_shard_open(shard: Shard,
 def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
     old, new = two.settings, later(two, 3)
     two.call("configure_shard", new)
-    assert two.call("configure_shard", old) == (True, ("a", "b"), (), new.version, Layout(1), False, False)
+    assert two.call("configure_shard", old) == (True, ("a", "b"), (), new.version, Layout(1), False, False, False)
 
 
 def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -> None:
@@ -293,6 +294,7 @@ def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -
         (),
         version,
         Layout(3),
+        False,
         False,
         False,
     )
@@ -313,6 +315,7 @@ def test_a_shard_with_jobs_tells_what_it_has_when_it_refuses_another_number_of_s
         Layout(1),
         False,
         False,
+        False,
     )
 
 
@@ -331,14 +334,24 @@ def test_a_dropped_shard_tells_from_which_version_on_it_may_come_back(shard: Sha
     old = shard.settings
     shard.checked = False
     assert shard.run(shard.scripts.drop_shard(shard.k, later(shard, 4)))
-    assert shard.call("configure_shard", old) == (True, (), (), old.version + 5, Layout(0), False, False)
-    assert shard.call("configure_shard", later(shard, 4)) == (True, (), (), old.version + 5, Layout(0), False, False)
+    assert shard.call("configure_shard", old) == (True, (), (), old.version + 5, Layout(0), False, False, False)
+    assert shard.call("configure_shard", later(shard, 4)) == (
+        True,
+        (),
+        (),
+        old.version + 5,
+        Layout(0),
+        False,
+        False,
+        False,
+    )
     assert shard.call("configure_shard", later(shard, 5)) == (
         True,
         ("default",),
         (),
         old.version + 5,
         Layout(1),
+        False,
         False,
         False,
     )
@@ -367,7 +380,7 @@ def test_nothing_is_left_of_a_group_that_leaves_but_what_is_still_in_the_bucket(
     two.redis("HSET", two.k.settings, "recheck:a", "0|0")
     leaving = TopicSettings(version=two.settings.version + 1, groups={"b": GroupSettings()}, leaving={"a": True})
     found = two.call("configure_shard", leaving)
-    assert found == (True, ("b",), ("a",), leaving.version, Layout(1), False, False)
+    assert found == (True, ("b",), ("a",), leaving.version, Layout(1), False, False, False)
     flat = two.redis("HKEYS", two.k.counts)
     assert [name for name in flat if name.endswith(b":a")] == [b"waiting:a"]
     assert [name for name in settings_of(two) if name.endswith(":a")] == ["left_at:a"]

@@ -19,6 +19,7 @@ def shard(redis_server: Server) -> Iterator[Shard]:
     opened.close()
 
 
+@pytest.mark.thorough
 def test_the_way_of_a_job(shard: Shard) -> None:
     shard.enqueue("a", "b", delay="1s")
     shard.clock.advance("1s")

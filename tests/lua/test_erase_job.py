@@ -38,6 +38,17 @@ def test_whatever_waits_goes_without_a_row(shard: Shard) -> None:
     assert shard.counts["cancelled:default"] == 3
 
 
+def test_one_that_waits_for_its_turn_leaves_nothing_there(shard: Shard) -> None:
+    shard.prioritize()
+    shard.enqueue("next", "j", priority="low")
+    shard.move()
+    assert shard.redis("ZCARD", shard.k.ranked_of("default")) == 1
+    assert erase(shard, "j") == [1]
+    assert shard.redis("EXISTS", shard.k.ranked_of("default")) == 0
+    shard.finish(shard.take())
+    assert shard.empty()
+
+
 def test_one_that_runs_is_left_alone(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()

@@ -10,6 +10,7 @@ import pytest
 
 from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import Shard
+from tests.turns import others_later
 
 KEYS = ("a", "b b", "c")
 GROUPS = ("default", "two")
@@ -258,7 +259,7 @@ class Walk:
 LATER = pytest.mark.thorough
 
 
-@pytest.mark.parametrize("seed", [*range(6), *(pytest.param(seed, marks=LATER) for seed in range(6, 25))])
+@pytest.mark.parametrize("seed", others_later(range(25), 0))
 def test_any_calls_in_any_order(shard: Shard, seed: int) -> None:
     walk = Walk(shard, seed)
     for _ in range(120):

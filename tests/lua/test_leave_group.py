@@ -93,6 +93,7 @@ def test_many_jobs_take_several_steps(two: Shard) -> None:
     assert two.redis("HLEN", two.k.progress) == 0
 
 
+@pytest.mark.thorough
 def test_a_walk_that_was_cut_goes_on_where_it_was(two: Shard) -> None:
     two.enqueue(*(f"j{i}" for i in range(1000)))
     two.run(two.scripts.claim(two.k, "b", "me", 1000, 60_000))
@@ -105,6 +106,7 @@ def test_a_walk_that_was_cut_goes_on_where_it_was(two: Shard) -> None:
     assert not {name for name in settings_of(two) if "b" in name.partition(":")[2]}
 
 
+@pytest.mark.thorough
 def test_a_cursor_of_another_run_of_redis_is_not_used(two: Shard) -> None:
     two.enqueue(*(f"j{i}" for i in range(1000)))
     two.run(two.scripts.claim(two.k, "b", "me", 1000, 60_000))

@@ -21,6 +21,7 @@ from tests.lua.moving import MovingSlot
 from tests.lua.shard import Shard
 from tests.lua.test_stored_format import CALLS, in_newer_format
 from tests.servers import Binary, Cluster
+from tests.turns import others_later
 
 SCRIPTS = script_names()
 WAITING = [name for name in SCRIPTS if load_script(name).waits]
@@ -36,7 +37,10 @@ def shard(request: pytest.FixtureRequest, clusters: Callable[[Binary], Cluster])
     opened.close()
 
 
-@pytest.mark.parametrize("name", [name for name in WAITING if name in CALLS])
+@pytest.mark.parametrize(
+    "name",
+    others_later([name for name in WAITING if name in CALLS], "claim", "enqueue", "finish", "move", "reclaim", "retry"),
+)
 def test_a_script_that_waits_does_not_begin(shard: Shard, name: str) -> None:
     """Shard.run fails if it does."""
     waited: list[str] = []

@@ -18,6 +18,7 @@ from streamdq.store.jobs.links import News
 from streamdq.store.scripts.flows import Run
 from tests.lua.shard import Shard
 from tests.lua.test_contract import calls_in, code_of
+from tests.turns import others_later
 
 WITHOUT_DATA = {
     "lease",
@@ -41,6 +42,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "bury": lambda shard: shard.scripts.bury(shard.k, "default", "1", "me", [*CLAIM, "row", "refused", "why", ""]),
     "cancel": lambda shard: shard.scripts.cancel(shard.k, shard.settings, "ready"),
     "claim": lambda shard: shard.scripts.claim(shard.k, "default", "me", 10, 60_000),
+    "claim_ranked": lambda shard: shard.scripts.claim(shard.k, "default", "me", 10, 60_000, prioritized=True),
     "configure_shard": lambda shard: shard.scripts.configure_shard(shard.k, shard.settings),
     "dead_letters": lambda shard: shard.scripts.dead_letters(shard.k, "default", 9**15, 0, 10, 1000),
     "deliver": lambda shard: shard.scripts.deliver(shard.k, [News("d", "nonce", 0, 1, "done")]),
@@ -67,6 +69,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "list_ids": lambda shard: shard.scripts.list_ids(shard.k, 1, "jobs", b"0", 10),
     "look_after": lambda shard: shard.scripts.look_after(shard.k, 10),
     "move": lambda shard: shard.scripts.move(shard.k, ("default",), 10),
+    "move_ranked": lambda shard: shard.scripts.move(shard.k, ("default",), 10, prioritized=True),
     "apply_key_limit": lambda shard: shard.scripts.apply_key_limit(shard.k, 10),
     "pause_key": lambda shard: shard.scripts.pause_key(shard.k, shard.settings, "k", True),
     "permit": lambda shard: shard.scripts.permit(shard.k, 10),
@@ -159,7 +162,9 @@ def newer(shard: Shard) -> Shard:
     return shard
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    "name", others_later(CALLS, "claim", "enqueue", "finish", "move", "retry", "cancel", "reclaim", "touch")
+)
 def test_a_newer_format_is_refused_and_nothing_is_written(newer: Shard, name: str) -> None:
     before = stored(newer)
     with pytest.raises(NewerFormat, match=rf"format {FORMAT + 1}, .* reads formats up to {FORMAT}. Upgrade") as raised:

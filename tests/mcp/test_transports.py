@@ -101,6 +101,7 @@ def test_others_can_not_reach_it_without_tokens(capsys: pytest.CaptureFixture[st
     assert "without tokens anyone could do everything" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("missing", ["mcp", "mcp_types"])
 def test_without_its_extra(missing: str) -> None:
     code, err = run_without(missing, "mcp")

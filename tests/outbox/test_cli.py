@@ -139,6 +139,7 @@ def test_exit_codes(tmp_path: Path, server: Server, shop: Shop, capsys: pytest.C
     assert run(capsys, *words, shop.url)[0] == 3
 
 
+@pytest.mark.thorough
 def test_without_the_extra() -> None:
     for words in (("create",), ("relay",), ("stats",), ("refused",), ("reconcile",)):
         code, err = run_without(
@@ -175,6 +176,7 @@ def test_it_runs_until_it_is_told_to_stop(shop: Shop, queue: Queue, server: Serv
     assert finish(queue) == ["b"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 def test_it_waits_for_a_database_that_is_away_at_first(shop: Shop, queue: Queue, running: Postgres | Mariadb) -> None:
     shop.order("a")

@@ -20,6 +20,7 @@ from streamdq.outbox.tables import ROWS, SCHEMA_VERSION
 from tests.outbox.orders import TOPIC, Shop, driver_url, finish
 from tests.postgres import Postgres
 from tests.servers import Server
+from tests.turns import others_later
 from tests.waiting import HANG_S
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -57,7 +58,7 @@ def granted(postgres: Postgres, shop: Shop) -> Iterator[Postgres]:
     postgres.sql(*(f"DROP {what} {role}" for role in roles for what in ("OWNED BY", "ROLE")))
 
 
-@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("keep", others_later([False, True], True))
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_these_rights_are_enough(granted: Postgres, queue: Queue, keep: bool) -> None:
     with Relay(granted.url("relay", "relay"), queue, keep=keep) as relay:

@@ -277,6 +277,7 @@ def test_another_kind_of_database() -> None:
         now_ms().compile(dialect=oracle.dialect())
 
 
+@pytest.mark.thorough
 def test_its_orm_is_not_imported_for_who_does_without(tmp_path: Path) -> None:
     """While one thread imports it, statements of others may fail."""
     code = f"""
@@ -290,6 +291,7 @@ sys.exit("sqlalchemy.orm" in sys.modules)
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.thorough
 def test_sqlalchemy_is_imported_by_its_users_alone() -> None:
     code = "import sys, streamdq, streamdq.outbox, streamdq.cli; sys.exit('sqlalchemy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

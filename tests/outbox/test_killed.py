@@ -67,9 +67,7 @@ def check(queue: Queue, shop: Shop, server: Server, keep: bool) -> list[str]:
 
 @pytest.mark.parametrize(
     "die",
-    others_later(
-        STEPS + FORGETTING, ("enqueue", "after", 1), ("commit", "", 1), ("write_states", "after", 3), FORGETTING[1]
-    ),
+    others_later(STEPS + FORGETTING, ("commit", "", 1), FORGETTING[1]),
     ids=name,
 )
 def test_killed_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Kill, die: Die) -> None:

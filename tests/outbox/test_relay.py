@@ -359,7 +359,7 @@ def test_a_lease_does_not_outlive_its_time_if_the_clock_is_set_back(shop: Shop, 
 STOPS = [("waiting", "after"), ("write_states", "before"), ("write_states", "after")]
 
 
-@pytest.mark.parametrize("keep", [False, True], ids=["", "keep"])
+@pytest.mark.parametrize("keep", [False, pytest.param(True, marks=pytest.mark.thorough)], ids=["", "keep"])
 @pytest.mark.parametrize(("step", "when"), STOPS)
 def test_stopped_for_so_long_that_another_took_over(
     shop: Shop, queue: Queue, server: Server, step: str, when: str, keep: bool, monkeypatch: pytest.MonkeyPatch

@@ -26,6 +26,7 @@ def test_npm_and_helm_write_versions_in_their_own_way(python: str, others: str) 
     assert as_semver(python) == others
 
 
+@pytest.mark.thorough
 def test_the_wheel_takes_it_from_the_code(wheel: Path) -> None:
     found: Distribution = PathDistribution(ZipPath(wheel) / f"streamdq-{__version__}.dist-info/")
     assert found.version == __version__

@@ -78,6 +78,7 @@ def run_there(site: Path, program: str, cwd: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.thorough
 def test_installed_alone_it_has_the_analysis(site: Path, wheel: Path, tmp_path: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     package = ROOT / "spark" / "streamdq_spark"

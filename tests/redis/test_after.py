@@ -237,7 +237,9 @@ def test_an_empty_list_is_no_reason_to_wait(space: Space) -> None:
         ({"after": ("t", "p"), "at": 1_900_000_000}, "at: does not go together with after"),
         ({"after": ("t", "p"), "unique_for": "1h"}, "unique_for: does not go together with after"),
         ({"after": ("t", "p"), "on_conflict": "postpone"}, "postpone"),
-        ({"after": [("t", str(n)) for n in range(MAX_PARENTS + 1)]}, "more than"),
+        pytest.param(
+            {"after": [("t", str(n)) for n in range(MAX_PARENTS + 1)]}, "more than", marks=pytest.mark.thorough
+        ),
     ],
 )
 def test_what_is_invalid(space: Space, options: dict[str, Any], message: str) -> None:

@@ -121,6 +121,7 @@ def bury(space: Space, count: int) -> None:
         claim.bury("no")
 
 
+@pytest.mark.thorough
 async def test_many_are_kicked_as_fast_as_they_are_claimed(
     space: Space, calls: Calls, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +148,7 @@ async def test_many_are_kicked_as_fast_as_they_are_claimed(
     assert len(calls.of("kick")) == 300 / SLICE
 
 
+@pytest.mark.thorough
 def test_dead_letters_are_purged_in_slices_by_the_number_of_groups(space: Space, calls: Calls) -> None:
     bury(space, 120)
     assert space.queue.purge("t", all=True) == 120

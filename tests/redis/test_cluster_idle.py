@@ -170,6 +170,7 @@ worker.run()
 """
 
 
+@pytest.mark.thorough
 async def test_a_stopped_worker_is_given_nothing(many: Space, nodes: Cluster, seen: Seen) -> None:
     """A blocked read of its would be given jobs, and keep them for seconds."""
     worker = many.recording(seen)

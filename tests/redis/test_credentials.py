@@ -108,11 +108,13 @@ async def test_one_server(redis_server: Server, vault: Vault, seen: Seen) -> Non
     await works_on_while_the_password_changes(redis_server.url, vault, seen)
 
 
+@pytest.mark.thorough
 async def test_a_cluster(redis_cluster: Cluster, seen: Seen) -> None:
     with vault_of(*redis_cluster.nodes) as vault:
         await works_on_while_the_password_changes(redis_cluster.url, vault, seen)
 
 
+@pytest.mark.thorough
 async def test_behind_sentinel(seen: Seen) -> None:
     if not BINARIES:
         pytest.skip("no Redis server on this machine")

@@ -319,6 +319,7 @@ def test_a_forgotten_dump_holds_nothing_and_goes_on_later(here: Setting) -> None
     assert here.client.hexists(SHARD.settings, "dumps")
 
 
+@pytest.mark.thorough
 def test_on_a_cluster(redis_cluster: Cluster, tmp_path: Path) -> None:
     with Queue(redis_cluster.url) as queue:
         queue.configure("t", shards=4)

@@ -244,6 +244,7 @@ def test_processes_share_it_and_it_ends_with_the_last(user: StartUser, directory
     assert not path.exists()
 
 
+@pytest.mark.thorough
 def test_opening_while_the_last_user_leaves(opened: Open, user: StartUser, directory: Path) -> None:
     users = [user(directory, OPEN_AND_CLOSE) for _ in range(3)]
     assert [each.process.wait(HANG_S) for each in users] == [0, 0, 0]

@@ -282,7 +282,14 @@ def killed_after(op: Op[Any], steps: int) -> Op[Any]:
     raise Killed
 
 
-@pytest.mark.parametrize("wanted", [{"key": "jane"}, {"where": {"body.email": PERSON}}], ids=["key", "body"])
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param({"key": "jane"}, marks=pytest.mark.thorough, id="key"),
+        pytest.param({"where": {"body.email": PERSON}}, id="body"),
+    ],
+)
 def test_killed_after_each_step_and_run_again(space: Space, redis_server: Server, wanted: dict[str, Any]) -> None:
     """Whatever a whole run erases, a run that is killed and one after it erase as well."""
     erase = store_of(space.queue)

@@ -148,6 +148,7 @@ def test_over_shards_a_limit_and_progress(space: Space) -> None:
     assert queue.find("t").count() == 993
 
 
+@pytest.mark.thorough
 def test_what_is_there_all_the_time_is_found_once_while_others_come_and_go(space: Space) -> None:
     queue = space.queue
     stay = {f"stay{n}" for n in range(600)}

@@ -16,9 +16,10 @@ from streamdq.store.commands import one
 from tests.redis.harness import Seen, Space, recorder, taken
 from tests.redis.topology import all_run, configuring, each_cut
 from tests.servers import Server, script_calls
+from tests.turns import others_later
 
 
-@pytest.mark.parametrize("who", ["the caller again", "a mover"])
+@pytest.mark.parametrize("who", others_later(["the caller again", "a mover"], "a mover"))
 async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Space, who: str) -> None:
     def remove() -> Iterator[None]:
         space.queue.configure("t", shards=2, groups=["a", "b"])

@@ -16,6 +16,7 @@ from streamdq import Bury, Job, JobState, NewJob, Retry, RunningJob, Worker
 from streamdq.errors import InvalidInput
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space
+from tests.turns import others_later
 from tests.waiting import HANG_S, eventually
 
 # What is raised.
@@ -126,7 +127,7 @@ def raising(kind: str, make: Callable[[], BaseException]) -> Callable[..., Any]:
     return later if kind.startswith("async") else at_once
 
 
-@pytest.mark.parametrize("kind", ["async", "async batch", "plain", "plain batch"])
+@pytest.mark.parametrize("kind", others_later(["async", "async batch", "plain", "plain batch"], "async", "plain batch"))
 async def test_whatever_a_handler_raises_its_attempt_fails_and_its_slot_is_free(
     space: Space, seen: Seen, kind: str
 ) -> None:

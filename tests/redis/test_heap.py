@@ -18,6 +18,7 @@ def nothing_frozen() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("frozen_before", [False, True])
 def test_a_worker_that_has_its_process_leaves_little_to_look_at(space: Space, seen: Seen, frozen_before: bool) -> None:
     worker = space.worker()

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from tests.redis.harness import NAMESPACE, Space
 
 _UNUSED = {
@@ -57,6 +59,7 @@ def test_a_producer_loads_what_it_uses(space: Space) -> None:
     assert {"redis", "streamdq.operations.jobs.enqueue"} <= loaded
 
 
+@pytest.mark.thorough
 def test_duplicates_before_the_metrics_library_was_there_are_counted(space: Space) -> None:
     shown = run(space, _COUNT_LATER)
 

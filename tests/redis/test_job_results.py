@@ -65,8 +65,13 @@ def makes_squares(space: Space) -> Worker:
     return worker
 
 
-@pytest.mark.parametrize("in_flow", [True, False])
-@pytest.mark.parametrize("is_async", [True, False])
+@pytest.mark.parametrize(
+    ("is_async", "in_flow"),
+    [
+        (True, True),
+        *(pytest.param(*case, marks=pytest.mark.thorough) for case in [(True, False), (False, True), (False, False)]),
+    ],
+)
 async def test_all_results_come_in_the_order_of_the_jobs(
     space: Space, seen: Notes, *, is_async: bool, in_flow: bool
 ) -> None:
@@ -264,6 +269,7 @@ async def test_it_belongs_in_a_handler_and_blocks_no_event_loop(space: Space, se
         [one async for one in results]
 
 
+@pytest.mark.thorough
 async def test_it_says_so_if_the_job_was_taken_over_and_has_ended(space: Space, seen: Notes) -> None:
     worker = makes_squares(space)
 

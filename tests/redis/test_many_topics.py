@@ -24,6 +24,7 @@ from tests.conftest import EACH_BINARY
 from tests.redis.harness import NAMESPACE
 from tests.redis.topology import sent, whole
 from tests.servers import Cluster, Pool, Server
+from tests.turns import others_later
 
 KEYS = NamespaceKeys(NAMESPACE)
 MANY = 400
@@ -78,7 +79,7 @@ def calls_of(queue: Queue, op: Op[Any]) -> list[int]:
     return sizes
 
 
-@pytest.mark.parametrize("look", [stats, upcoming, audit, doctor])
+@pytest.mark.parametrize("look", others_later([stats, upcoming, audit, doctor], stats, audit))
 def test_a_look_at_many_topics_takes_few_calls(queue: Queue, look: Callable[[RedisStore], Op[Any]]) -> None:
     queue.enqueue_many("t1", [NewJob(1), NewJob(2)])
     run(queue._link, look(store_of(queue)))  # the scripts are loaded

@@ -112,6 +112,7 @@ async def test_it_can_do_what_a_def_handler_can(server: Server) -> None:
         assert queue.get("follow-up", "after-a") is not None
 
 
+@pytest.mark.thorough
 async def test_middleware_is_around_it_in_the_worker(server: Server) -> None:
     worker = Worker(server.url, NAMESPACE, settings=SETTINGS)
     worker.handler("t", process=True, retry="none")(handlers.fail)
@@ -131,22 +132,19 @@ async def test_middleware_is_around_it_in_the_worker(server: Server) -> None:
             assert await seen.count(1) == [("a", os.getpid(), HandlerProcessDied)]
 
 
+DIED = "HandlerProcessDied: the process of the handler"
+
+
 async def test_each_failure_is_that_of_its_attempt(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    pool = ProcessPool(2, memory_bytes=8 * 2**30)
-    async with serving(server, handlers.fail, pool=pool, retry="none") as (_, queue):
-        hows = ["killed", "exits", "crashes", "raises", "unpicklable", "buries", "retries", "lazy", "too large", "fine"]
-        for how in hows:
+    async with serving(server, handlers.fail, pool=ProcessPool(2), retry="none") as (_, queue):
+        for how in ("killed", "raises", "unpicklable", "buries", "retries", "lazy", "fine"):
             queue.enqueue("t", how, id=how)
         assert await result_of(queue, "fine") == "fine"
-        died = "HandlerProcessDied: the process of the handler"
-        assert f"{died} was killed by SIGKILL, as when memory is full" in await error_of(queue, "killed")
-        assert f"{died} ended (exit code 3)" in await error_of(queue, "exits")
-        assert f"{died} was killed by SIGSEGV" in await error_of(queue, "crashes")
+        assert f"{DIED} was killed by SIGKILL, as when memory is full" in await error_of(queue, "killed")
         assert await error_of(queue, "raises") == "ValueError: no such order"
         assert await error_of(queue, "unpicklable") == "Unpicklable: order 7"
         assert await error_of(queue, "buries") == "not ours"
         assert "with process=True a handler can't return a generator" in await error_of(queue, "lazy")
-        assert (await error_of(queue, "too large")).startswith("MemoryError")
         await eventually(lambda: state_of(queue, "retries") is JobState.DELAYED, "it comes again later")
         with pytest.raises(JobFailed):
             await result_of(queue, "raises")
@@ -155,6 +153,17 @@ async def test_each_failure_is_that_of_its_attempt(server: Server, caplog: pytes
     assert traceback is not None
 
 
+@pytest.mark.thorough
+async def test_other_ends_of_the_process_are_failures_of_its_attempt(server: Server) -> None:
+    async with serving(server, handlers.fail, pool=ProcessPool(2, memory_bytes=8 * 2**30), retry="none") as (_, queue):
+        for how in ("exits", "crashes", "too large"):
+            queue.enqueue("t", how, id=how)
+        assert f"{DIED} ended (exit code 3)" in await error_of(queue, "exits")
+        assert f"{DIED} was killed by SIGSEGV" in await error_of(queue, "crashes")
+        assert (await error_of(queue, "too large")).startswith("MemoryError")
+
+
+@pytest.mark.thorough
 async def test_the_worker_gets_the_json_of_what_a_handler_returns(server: Server) -> None:
     settings = SETTINGS.model_copy(update={"max_decoded_bytes": 1_000_000})
     async with serving(server, handlers.fail, settings=settings) as (_, queue):
@@ -228,6 +237,7 @@ async def test_a_process_that_has_not_answered_gets_no_other_call(
         assert "could not be noted" in await error_of(queue, "first")
 
 
+@pytest.mark.thorough
 async def test_an_abort_is_seen_inside_and_ends_what_ignores_it(server: Server, tmp_path: Path) -> None:
     async with serving(server, handlers.wait_for_abort, pool=ProcessPool(2)) as (_, queue):
         sees, ignores = fifo_in(tmp_path, "sees"), fifo_in(tmp_path, "ignores")
@@ -279,6 +289,7 @@ def until_any(fifos: list[Path]) -> Path:
     return found[0]
 
 
+@pytest.mark.thorough
 async def test_a_batch_is_one_call(server: Server) -> None:
     async with serving(server, handlers.count, batch=10) as (_, queue):
         queue.enqueue_many("t", [NewJob(n, id=str(n)) for n in range(3)])
@@ -286,6 +297,7 @@ async def test_a_batch_is_one_call(server: Server) -> None:
     assert sorted(one[:2] for one in found) == [[n, str(n)] for n in range(3)]
 
 
+@pytest.mark.thorough
 async def test_the_grace_period_ends_what_goes_on(server: Server, tmp_path: Path) -> None:
     fifo = fifo_in(tmp_path)
     async with serving(server, handlers.wait, pool=ProcessPool(2)) as (_, queue):
@@ -298,6 +310,7 @@ async def test_the_grace_period_ends_what_goes_on(server: Server, tmp_path: Path
         assert (job.groups["default"].state, job.groups["default"].attempt) == (JobState.READY, 0)
 
 
+@pytest.mark.thorough
 async def test_a_process_that_is_killed_while_idle_costs_no_attempt(server: Server) -> None:
     async with serving(server, handlers.leave_a_child, retry="none") as (_, queue):
         queue.enqueue("t", "none", id="a")
@@ -335,6 +348,7 @@ async def test_an_abort_does_not_wait_for_a_process_that_reads_nothing(
             await seen.count(1)
 
 
+@pytest.mark.thorough
 async def test_an_answer_does_not_wait_until_its_process_has_ended(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -361,6 +375,7 @@ def test_who_ends_the_worker_s_process_can_ask_for_a_process_that_another_thread
     assert not process.is_alive()
 
 
+@pytest.mark.thorough
 async def test_the_event_loop_goes_on_while_processes_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     loop, goes_on, end = asyncio.get_running_loop(), Event(), Child.end
     found: list[bool] = []
@@ -414,6 +429,7 @@ def handle(body):
 """
 
 
+@pytest.mark.thorough
 async def test_a_worker_can_be_stopped_while_a_process_imports(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,6 +470,7 @@ def orphans(server: Server, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]
     process.wait()
 
 
+@pytest.mark.thorough
 def test_processes_end_with_a_worker_that_is_killed(
     server: Server, tmp_path: Path, orphans: subprocess.Popen[bytes]
 ) -> None:
@@ -465,6 +482,7 @@ def test_processes_end_with_a_worker_that_is_killed(
         until(partial(is_gone, pid), "the process of the handler has ended")
 
 
+@pytest.mark.thorough
 def test_an_idle_process_ends_with_a_worker_that_is_killed_though_its_threads_go_on(
     server: Server, tmp_path: Path, orphans: subprocess.Popen[bytes]
 ) -> None:
@@ -482,6 +500,7 @@ def test_an_idle_process_ends_with_a_worker_that_is_killed_though_its_threads_go
         fifo.write_text("end")
 
 
+@pytest.mark.thorough
 def test_the_page_s_program_prints_its_result(server: Server, tmp_path: Path) -> None:
     (block,) = (one for one in blocks(Path(__file__).parents[2] / "docs/cpu-bound.md") if one.file)
     (tmp_path / block.file).write_text(block.text)

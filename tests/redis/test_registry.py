@@ -70,6 +70,7 @@ def test_a_look_costs_two_commands_and_then_what_has_changed(redis_server: Serve
     assert found == anew(redis_server.url)
 
 
+@pytest.mark.thorough
 def test_more_changes_than_are_remembered(redis_server: Server, queue: Queue, other: Queue) -> None:
     other.configure("first", create=True)
     known(queue)

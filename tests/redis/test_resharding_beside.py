@@ -39,6 +39,7 @@ OTHERS: dict[str, Callable[[Queue], Op[Any]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "other", ["fewer", *(pytest.param(other, marks=LATER) for other in OTHERS if other != "fewer")]
 )
@@ -78,6 +79,7 @@ def test_two_operators_at_once(space: Space, other: str) -> None:
     raise AssertionError("it never ends")
 
 
+@pytest.mark.thorough
 def test_memory_that_is_full_in_the_middle(space: Space, redis_server: Server) -> None:
     with redis_server.client() as client:
         for cut in range(1, 30):

@@ -557,6 +557,7 @@ def test_a_look_now_and_then_heals_what_no_change_tells(
     kept.queue.configure("t", create=True)
 
 
+@pytest.mark.thorough
 async def test_on_a_cluster(spread: Space) -> None:
     worker = spread.worker()
 

@@ -235,6 +235,7 @@ async def everything(limited: Limited, folder: Path, capsys: pytest.CaptureFixtu
     assert limited.denied() == []
 
 
+@pytest.mark.thorough
 async def test_alone(limited: Limited, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     await everything(limited, tmp_path, capsys)
 

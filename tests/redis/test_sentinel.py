@@ -199,6 +199,7 @@ def cut_off(primary: Server) -> Iterator[OneThatIsCutOff]:
             thread.join()
 
 
+@pytest.mark.thorough
 async def test_a_sentinel_that_is_cut_off_is_not_believed_after_a_failover() -> None:
     """The old primary goes on: with a sentinel that names it, writes there would be lost when the others get at it."""
     if not BINARIES:
@@ -215,6 +216,7 @@ async def test_a_sentinel_that_is_cut_off_is_not_believed_after_a_failover() -> 
             await _put_until(sentinels, "by AsyncQueue", lambda name: producer.enqueue("t", 1, id=name, delay="1h"))
 
 
+@pytest.mark.thorough
 async def test_a_sentinel_that_names_a_replica_costs_no_job() -> None:
     if not BINARIES:
         pytest.skip("no Redis server on this machine")

@@ -153,6 +153,7 @@ async def test_jobs_that_wait_for_others_are_included(place: Memory) -> None:
         assert ran[-1][0] == "freed"
 
 
+@pytest.mark.thorough
 async def test_topics_that_handlers_make_are_included(place: Memory) -> None:
     """A handler for every topic, one of its own, and a topic that is another group's."""
     worker, ran = place.worker(), []
@@ -322,6 +323,7 @@ async def test_a_flow_is_stepped_through_with_its_delays_and_results(place: Memo
     assert status.state is FlowState.DONE
 
 
+@pytest.mark.thorough
 async def test_a_flow_is_cancelled_at_its_deadline(place: Memory) -> None:
     worker, ran = place.worker(), list[str]()
 
@@ -342,6 +344,7 @@ async def test_a_flow_is_cancelled_at_its_deadline(place: Memory) -> None:
     assert [status and status.state for status in (before, after)] == [FlowState.RUNNING, FlowState.CANCELLED]
 
 
+@pytest.mark.thorough
 async def test_a_flow_whose_builder_was_killed_is_withdrawn(place: Memory) -> None:
     worker, ran = place.worker(), list[str]()
 

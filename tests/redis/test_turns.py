@@ -41,7 +41,7 @@ async def fill_ready(space: Space, **jobs: int) -> None:
         )
 
 
-@pytest.fixture(params=[False, True], ids=["slots", "ahead"])
+@pytest.fixture(params=[pytest.param(False, marks=pytest.mark.thorough, id="slots"), pytest.param(True, id="ahead")])
 def _small_claims(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Shares are exact to within one claim, so that no claim may be large, whatever a busy machine does: one is for
     free slots only, or for 20 jobs ahead of them, of which none goes back for having waited.

@@ -9,7 +9,7 @@ from streamdq import AsyncQueue, JobState, NewJob
 from streamdq.queue import AsyncClaim, held_by, store_of
 
 from .model import Broken
-from .plan import CONFLICTS, GROUPS, body, key_of, options, uniqueness
+from .plan import CONFLICTS, GROUPS, PRIORITIES, body, key_of, options, uniqueness
 from .results import returned
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ async def _put_one(world: World, queue: AsyncQueue, topic: str) -> None:
 
 
 def _options(world: World, id: str) -> dict[str, Any]:
-    return options(world.random, id) | (key_of(id) if world.plan.has_keys else {})
+    classes = {"priority": world.classes.choice(PRIORITIES)} if world.classes else {}
+    return options(world.random, id) | (key_of(id) if world.plan.has_keys else {}) | classes
 
 
 async def _put_many(world: World, queue: AsyncQueue, topic: str) -> None:

@@ -89,14 +89,17 @@ def cancelled(model: Model, name: str) -> None:
         if job.flow is None or job.flow != model.begun.get(name) or job.gone:
             continue
         if not any(one.ended in ("dead", "purged", "archived", "restored") for one in job.deliveries.values()):
-            model.stopped.add(job.first)
+            model.stopped[job.first] = model.groups.get(job.shard, {})
     for child in model.children.values():
         if child.flow is not None and child.flow == model.begun.get(name) and not child.first:
             child.stopped = True
 
 
-def claimed(model: Model, job: Tracked, again: bool) -> None:
-    if job.first in model.stopped and not again and not model.lost_data:
+def claimed(model: Model, job: Tracked, group: str, again: bool) -> None:
+    """A group that joins while an attempt of before still runs may get the job."""
+    since = model.groups.get(job.shard, {}).get(group)
+    was_there = since is not None and model.stopped.get(job.first, {}).get(group) == since
+    if was_there and not again and not model.lost_data:
         model.broken(f"job {job.serial} is claimed, though its flow was cancelled: {job}")
 
 

@@ -99,7 +99,7 @@ def _abort_in(
     claim = delivery.claim
     if claim is not None and (claim.consumer, *claim.proof) in reported:
         delivery.ended = "aborting"
-    elif model.is_held(claim, call.now_ms):
+    elif delivery.ended != "aborting" and model.is_held(claim, call.now_ms):
         model.broken(f"{call.args[1]!r} was aborted, and {claim} in {group} was not told")
     elif delivery.ended in ("", "aborting"):
         delivery.end("cancelled", call.now_ms)
@@ -173,6 +173,7 @@ def archive(model: Model, call: Call) -> None:
         model.receipts.add((call.shard, receipt))
         delivery.end("archived", call.now_ms)
         delivery.archived_as = job.serial
+        model.rows[job.serial, group] += 1
         model.count(call.shard, "archived", group)
 
 
@@ -222,7 +223,9 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, r
         model.live[call.shard, id] = job
     model.jobs[serial] = job
     for before in _before(model, job, group):
-        if before.ended not in ("archived", "restored") and not (late or model.lost_data):
+        # A group that has left and joined again may have failed twice, and an operator may bring back both rows.
+        may_return = late or model.lost_data or model.rows[serial, group] > 1
+        if before.ended not in ("archived", "restored") and not may_return:
             model.broken(f"job {serial} came back from the archive, though it was {before} in {group}")
     _leave_other_homes(model, job, group)
     others = [job.deliveries.get(name) for name in model.groups[call.shard] if name != group]

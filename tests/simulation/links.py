@@ -95,7 +95,7 @@ def child_is_put_in(model: Model, job: Tracked, nonce: str, waits: Sequence[byte
     child.first, job.flow, job.due_ms = job.first, child.flow, NEVER_MS
     job.waits = Waits((child.parent,), "cancel", int(waits[0].split(b"|")[3]))
     if child.stopped:
-        model.stopped.add(job.first)
+        model.stopped[job.first] = model.groups.get(job.shard, {})
     note_ends(model)
 
 

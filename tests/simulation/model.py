@@ -190,7 +190,8 @@ class Model:
         self.complete: set[tuple[Shard, str, str]] = set()
         self.withdrawn: set[tuple[Shard, str, str]] = set()
         self.begun: dict[str, tuple[Shard, str, str]] = {}  # the latest flow of each name
-        self.stopped: set[Serial] = set()  # their flow was cancelled
+        # Jobs whose flow was cancelled, and the groups that there were then, each with the call that made it.
+        self.stopped: dict[Serial, dict[str, int]] = {}
         self.closed: set[tuple[Shard, str]] = set()  # flows that were cancelled, or are about to be, by shard and name
         # What handlers have added to flows, by its nonce, also what was forgotten.
         self.children: dict[str, Added] = {}
@@ -228,6 +229,7 @@ class Model:
         self.outbox.forget()
         self.results.forget()
         self.receipts: set[tuple[Shard, bytes]] = set()  # of the archive
+        self.rows: Counter[tuple[Serial, str]] = Counter()  # a job's rows in the archive of a group
         self.cleared: set[tuple[Shard, bytes]] = set()  # those that Redis has no more
         self.shown: dict[tuple[Shard, bytes, bytes], Any] = {}  # by id and deliveries, what a search has shown
         self.spans: dict[tuple[Shard, str], Any] = {}  # by shard and id (uniqueness.py)

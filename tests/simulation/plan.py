@@ -7,11 +7,13 @@ from random import Random
 from typing import Any
 from zlib import crc32
 
+from streamdq.job.job import Priority
 from streamdq.job.uniqueness import OnConflict
 
 GROUPS = ("default", "audit", "extra")
 """The first is there all the time."""
 CONFLICTS: tuple[OnConflict, ...] = ("reject", "keep", "replace")
+PRIORITIES: tuple[Priority, ...] = ("high", "high", "normal", "normal", "normal", "low")
 RETRIES = ("1s 2s", "0", "500ms 1s 5s", "3s")
 RATES = (0, 0, 5, 20, 100)
 RULES: tuple[dict[str, Any], ...] = (

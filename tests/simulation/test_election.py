@@ -92,7 +92,7 @@ def test_standbys_look_once_a_second_in_all(count: int) -> None:
     run(script)
 
 
-@pytest.mark.parametrize("count", [2, 3, 8, 30])
+@pytest.mark.parametrize("count", [2, 8, *(pytest.param(count, marks=pytest.mark.thorough) for count in (3, 30))])
 def test_a_killed_mover_is_replaced_whenever_it_is_killed(count: int) -> None:
     async def script(movers: Movers) -> None:
         chance = Random(count)

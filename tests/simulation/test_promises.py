@@ -11,6 +11,7 @@ import pytest
 
 from streamdq.keys import ShardKeys, shard_of
 from tests.simulation.deployment import Deployment
+from tests.turns import others_later
 
 IDLE_PER_S = 4.0
 REPLACED_S = 2.5
@@ -19,7 +20,7 @@ QUIET_S = 60.0
 SHARDS = 64
 
 
-@pytest.mark.parametrize("workers", [1, 8])
+@pytest.mark.parametrize("workers", others_later([1, 8], 8))
 def test_idle_workers_are_quiet(workers: int) -> None:
     async def script(here: Deployment) -> None:
         await here.async_queue.configure("t", shards=4)

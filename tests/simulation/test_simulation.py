@@ -58,6 +58,10 @@ FOUND = {
     1795978985004: "the judge forgot that an abort which names a nonce is not about a later job with the id",
     1795979377001: "a job in the archive of one group that was aborted in another one counted as done after all, and a "
     "dead job of a flow that was forgotten seemed to belong to a later flow, when it came back from the archive",
+    734591968808027: "the judge forgot that a group which joins while a cancelled attempt still runs may get the job",
+    734591968808006: "the judge forgot that an aborted attempt may have ended unseen when the job is aborted once more",
+    1097310206153014: "the judge forgot that a group which joins again may leave two rows of a job in the archive",
+    20261129014: "the judge forgot that a job may wait in a group that joined after it, and be replaced there",
 }
 """Seeds that broke a promise once, or seemed to."""
 

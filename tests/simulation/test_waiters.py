@@ -50,6 +50,7 @@ def test_a_wait_that_lies_is_noticed(monkeypatch: pytest.MonkeyPatch, outcome: E
         quiet().run()
 
 
+@pytest.mark.thorough
 def test_a_wait_that_misses_its_deadline_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = Waits.kept
 
@@ -62,6 +63,7 @@ def test_a_wait_that_misses_its_deadline_is_noticed(monkeypatch: pytest.MonkeyPa
         quiet().run()
 
 
+@pytest.mark.thorough
 def test_a_result_that_stays_for_ever_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = quiet()
     apply = world.store.apply

@@ -34,6 +34,7 @@ def test_a_quiet_history_keeps_every_promise() -> None:
     assert world.happened["acknowledged"] > 0
 
 
+@pytest.mark.thorough
 def test_a_worker_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(_: Runner, _grace_s: float) -> None:
         await asyncio.Event().wait()
@@ -74,6 +75,7 @@ def test_a_worker_that_lives_and_does_nothing_is_noticed(
         quiet().run()
 
 
+@pytest.mark.thorough
 def test_a_key_without_an_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     run = Scripts._run
 

@@ -43,9 +43,10 @@ def enqueue_unique(model: Model, call: Call) -> None:
         elif record is None:
             if call.args[5] == b"former":
                 model.happened["enqueue_unique: new at a former home"] += 1
-            job = _create(model, call, now_ms, name, when.decode(), rest, call.args[4] == b"replace")
+            replaces = call.args[4] == b"replace"
+            job = _create(model, call, now_ms, name, when.decode(), rest, replaces)
             if rule:
-                check_new(model, now_ms, job, rule)
+                check_new(model, now_ms, job, rule, replaces)
         elif record.endswith(b"\nnull"):
             model.happened["enqueue_unique: taken by a job that has ended"] += 1
         else:
@@ -290,7 +291,7 @@ def _give(
     if job.expire_ms is not None and now_ms > delivery.due_ms + job.expire_ms + 1:
         model.broken(f"job {serial} is claimed in {group}, though it has expired: {delivery}")
     again = held is not None and (held.consumer, held.proof) == (consumer, given.proof)
-    flows.claimed(model, job, again)
+    flows.claimed(model, job, group, again)
     delivery.claim = given
     model.note_claim(serial, group, consumer)
     model.given[call.shard, group] += 1
@@ -523,6 +524,7 @@ STEPS: dict[str, Step] = (
             move,
         )
     }
+    | {"claim_ranked": claim, "move_ranked": move}
     | {"GET": read}
     | INTERVENTIONS
 )

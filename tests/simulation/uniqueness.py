@@ -21,8 +21,8 @@ class Span:
     times: list[int] = field(default_factory=list)
 
 
-def check_new(model: Model, now_ms: int, job: Tracked, rule: bytes) -> None:
-    """A job has got an id."""
+def check_new(model: Model, now_ms: int, job: Tracked, rule: bytes, replaces: bool) -> None:
+    """A job has got an id. ``replaces``: from another one, if that waits."""
     after = rule.startswith(b"f")
     unique_for, times, per_ms, at_most = (
         int(value) if value else None for value in rule.removeprefix(b"f").split(b"|")
@@ -30,9 +30,11 @@ def check_new(model: Model, now_ms: int, job: Tracked, rule: bytes) -> None:
     key = job.shard, job.id
     before = model.spans.get(key)
     if before is not None and not model.clock_was_back:
-        # A job that is waiting may be replaced at any time, also within its span.
+        # A job that is waiting may be replaced at any time, also within its span. Perhaps it waits in a group that
+        # joined after it, and has not been seen to do anything with it.
+        may_wait = replaces and bool(model.groups.get(job.shard, {}).keys() - before.job.deliveries.keys())
         until_ms = max(before.until_ms, _end_ms(model, before))
-        if now_ms < until_ms and before.job.gone != "replaced":
+        if now_ms < until_ms and before.job.gone != "replaced" and not may_wait:
             model.broken(f"job {job.serial} got {job.id!r}, which is taken for {until_ms - now_ms} ms more")
         if times and per_ms and sum(now_ms - ms < per_ms for ms in before.times) >= times:
             model.broken(f"job {job.serial} got {job.id!r} beyond its rate: {before.times} at {now_ms}")

@@ -87,6 +87,9 @@ class World:
         self.model.after_step = note_ends
         self.model.is_of_flows = flows.is_own
         self.aborts = Random(f"{seed} what is aborted")
+        classes = Random(f"{seed} classes")
+        some = any(_takes_part(seed, "priorities", *span) for span in ((0.55, 0.594), (0.73, 0.785), (0.94, 1.0)))
+        self.classes = classes if some else None  # jobs have priorities
         self.reporting = _takes_part(seed, "aborts", 0.485, 0.59)  # their handlers say how far they are
         self.waits = Random(f"{seed} what is waited for")
         self.retention = retentions(seed) if _takes_part(seed, "results", *RESULTS) else None  # of results

@@ -1066,7 +1066,7 @@ class Arrivals:
         if not load:
             return load
         part = self.part(load, hour)
-        return round(part.mean + max(part.by_chance, part.above), 3)
+        return round(max(part.mean + part.by_chance, part.seen), 3)
 
     def part(self, load: float, hour: int) -> "Part":
         """Of a pool's slots."""
@@ -1081,21 +1081,21 @@ class Arrivals:
         most = self._at_once[self._shown(hour)] or 0.0
         in_window = usual * self._window / HOUR
         expected = 1 + math.ceil(in_window + z * in_window**0.5)  # with itself
-        above = max(0.0, most - usual * self.mean_ms / HOUR) * growth
         burst = max(0.0, most - expected * own) * growth
         beside = max(0.0, most - usual * self.mean_ms / HOUR - own) * growth
-        return Part(own, mean, by_chance, above, burst, max(by_chance, beside - burst))
+        seen_so = own + min((most - own) * growth, mean + beside)
+        return Part(own, mean, by_chance, seen_so, burst, max(by_chance, beside - burst))
 
 
 class Part(NamedTuple):
-    """What a queue adds to its pool's slots. `own`: one attempt; `above`: what it took beyond the mean; `burst`: the
-    part of that which is no chance; `spread`: the rest.
+    """What a queue adds to its pool's slots. `own`: one attempt; `seen`: what an attempt took with those beside it;
+    `burst`: the part of that which is no chance; `spread`: the rest.
     """
 
     own: float
     mean: float
     by_chance: float
-    above: float
+    seen: float
     burst: float
     spread: float
 

@@ -1,5 +1,7 @@
 """The error budget of 28 days, on histories of which the figures are known."""
 
+import pytest
+
 from tests.spark import plain
 from tests.spark.answers import answer
 from tests.spark.frames import assert_same
@@ -20,6 +22,7 @@ def hourly(topic: str, late: dict[int, int], each: int = 10, days: int = 28) -> 
     return log
 
 
+@pytest.mark.thorough
 def test_what_is_known_of_a_history_is_reported() -> None:
     log = [
         *hourly("fine", {}),

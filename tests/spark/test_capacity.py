@@ -131,3 +131,16 @@ def test_a_delay_that_the_handler_gave_is_known_from_the_failure_on() -> None:
     loads = [row["load"] for row in sorted(rows, key=lambda row: row["hour"])]
     assert loads == pytest.approx([10.0] * 10 + [20.0] * 14)
     assert_same(rows, plain.capacity(log, {}, start))
+
+
+def test_an_attempt_alone_takes_one_slot_however_the_load_grows() -> None:
+    """Ten an hour, each for a second, six minutes apart; twenty wait for the next hour."""
+    log = [
+        done("t", MONDAY + hour * HOUR + 360_000 * n + 5000, due=MONDAY + hour * HOUR + 360_000 * n,
+             started=MONDAY + hour * HOUR + 360_000 * n, id=f"{hour}.{n}")
+        for hour in range(22 * 24) for n in range(10)
+    ]  # fmt: skip
+    start = MONDAY + 22 * DAY
+    rows = answer(log, "capacity", waiting={("t", start): 20}, asked_at=start)
+    assert_same(rows, plain.capacity(log, {("t", start): 20}, start))
+    assert {row["load"]: row["pool_slots"] for row in rows}[30] == 1.0

@@ -25,6 +25,7 @@ DAYS = [(FIRST + timedelta(days=n)).date() for n in range(3)]
 SILENT = DAYS[1]
 WHOLE = str(DAYS[0]), str(DAYS[-1])
 Rows = list[dict[str, Any]]
+pytestmark = pytest.mark.thorough
 
 
 def history() -> Rows:

@@ -25,6 +25,7 @@ def kept(newest: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return keep_history(newest.url, "demo")
 
 
+@pytest.mark.thorough
 def test_it_is_a_page_that_stays(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = write_up(kept)
     assert page == kept / "report.html"

@@ -31,8 +31,8 @@ from tests.spark.plain import DAY, WEEK, Happened
 from tests.spark.shared import SharedSpark
 
 TABLES = (*QUESTIONS, COMPARED)
-FEW = ("punctuality", "retries", "duplicates", "hosts", "budget")
-"""Tables that Spark calculates, of events and of lives, and those for which it only counts."""
+FEW = ("punctuality", "retries")
+"""Tables of events and of lives."""
 SEED = random.randrange(10**6)
 """Of this run's history; `pytest -k seed` shows it in the test's name."""
 

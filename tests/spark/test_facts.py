@@ -89,6 +89,7 @@ def test_a_table_by_itself_counts_what_it_needs(dump: Path, tmp_path: Path) -> N
     assert events_to_read(asked(dump, tmp_path, LAST, LAST), ("hosts",)) == 15 * EACH
 
 
+@pytest.mark.thorough
 def test_a_file_a_month(dump: Path, tmp_path: Path) -> None:
     analyze(DuckDB(), asked(dump, tmp_path))
     files = sorted(path.relative_to(tmp_path).as_posix() for path in (tmp_path / "facts").rglob("*"))
@@ -199,6 +200,7 @@ def writes(names: Sequence[str]) -> int:
     return len(names) + 1 + 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("begun", [True, pytest.param(False, marks=pytest.mark.thorough)])
 def test_a_run_that_was_killed_and_repeated_counts_nothing_twice(
     begun: bool, dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

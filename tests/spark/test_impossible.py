@@ -58,6 +58,7 @@ def engine(request: pytest.FixtureRequest) -> Engine:
     return Spark(shared.session())
 
 
+@pytest.mark.thorough
 def test_they_move_nothing(engine: Engine, tmp_path: Path) -> None:
     without, wanted = analysed(tmp_path / "without", GOOD, engine)
     summary, found = analysed(tmp_path / "with", GOOD + ODD, engine)
@@ -69,6 +70,7 @@ def test_they_move_nothing(engine: Engine, tmp_path: Path) -> None:
             assert_same(found[name], wanted[name])
 
 
+@pytest.mark.thorough
 def test_the_report_names_them(tmp_path: Path) -> None:
     summary, _ = analysed(tmp_path, GOOD + ODD, DuckDB())
     write_report(LocalFolder(tmp_path / "out"), summary, tmp_path / "report.html")

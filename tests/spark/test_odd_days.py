@@ -54,6 +54,7 @@ def test_the_first_holiday_equals_the_plain_calculation() -> None:
     assert_same(rows, plain.forecast(log(), holidays=HOLIDAYS[1:]))
 
 
+@pytest.mark.thorough
 def test_a_holiday_is_expected_to_be_as_the_one_before() -> None:
     """The history ends on 3 April at midnight."""
     expected = [row["expected"] for row in found()["forecast"] if row["topic"] == "daily"]
@@ -61,6 +62,7 @@ def test_a_holiday_is_expected_to_be_as_the_one_before() -> None:
     assert all(some < 4 for some in expected)
 
 
+@pytest.mark.thorough
 def test_a_month_start_is_expected_to_be_as_those_before() -> None:
     until = [e for e in log() if e.finished <= FIRST + 86 * DAY + 1]  # 1 April
     rows = answered(until, ["forecast"])["forecast"]

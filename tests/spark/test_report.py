@@ -89,6 +89,7 @@ def test_every_section_is_there_once(html: str) -> None:
     assert len(cards(html)) == 16
 
 
+@pytest.mark.thorough
 def test_what_asks_for_nothing_is_one_line() -> None:
     calm = cards(report_of([done("t", AT + i, id=f"{i}") for i in range(2000)]))
     assert [id for id, style in calm.items() if style == "card shown"] == ["throughput"]
@@ -173,6 +174,7 @@ def test_the_headline_says_how_many_and_how_punctual() -> None:
     assert "2.5 ×" in text, "of the error budget"
 
 
+@pytest.mark.thorough
 def test_the_headline_says_what_got_worse() -> None:
     def late(week: int, share: int) -> list[Happened]:
         start = AT + week * WEEK
@@ -251,6 +253,7 @@ def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None
     assert 'id="retries"' not in html
 
 
+@pytest.mark.thorough
 def test_what_was_not_worked_out_is_left_out(every: dict[str, list[dict[str, Any]]]) -> None:
     about = About(date(2026, 1, 5), date(2026, 1, 6), 50, datetime(2026, 3, 1, tzinfo=UTC))
     for name in TABLES:
@@ -488,3 +491,26 @@ def test_a_retry_step_is_shown_with_what_is_advised(html: str) -> None:
     assert "The 6h step of hopeless never helped, in 550 attempts; the advice is to drop it." in Page(html).text
     few = [e for e in corners() if e.topic == "few"]
     assert "in 15 attempts; these are too few to advise dropping it." in Page(report_of(few)).text
+
+
+@pytest.mark.parametrize(
+    "question", ["Did jobs start on time?", "How much of the error budget is left?", "What should be set instead?",
+                 "Which retries help?"]
+)  # fmt: skip
+def test_where_nothing_else_tells_topics_apart_those_with_the_most_attempts_come_first(question: str) -> None:
+    counts = {"a-rare": 2, "b-often": 9, "c-some": 5}
+    ends = ("retry", "done")
+    log = [
+        done(topic, AT + 60_000 * n, id=f"{n // 2}", event=ends[n % 2], attempt=1 + n % 2, step=n % 2,
+             error=None if n % 2 else "E")
+        for topic, count in counts.items() for n in range(2 * count)
+    ]  # fmt: skip
+    text = Page(report_of(log)).text
+    table = text[text.index("The figures", text.index(question, text.index("What happened"))) :]
+    assert sorted(counts, key=table.index) == ["b-often", "c-some", "a-rare"]
+
+
+def test_the_slowest_topic_has_enough_jobs_for_one_in_twenty() -> None:
+    log = [done("often", AT + 1000 * n, id=f"{n}", due=AT + 1000 * n - 50) for n in range(20)]
+    log += [done("rare", AT + 90_000, id="r", due=AT)]
+    assert "In often, the slowest, one in twenty took longer than" in Page(report_of(log)).text

@@ -54,6 +54,7 @@ def test_more_workers_are_advised_where_there_were_fewer() -> None:
     assert do_this({"throughput": []}, None) is None
 
 
+@pytest.mark.thorough
 def test_an_overdrawn_budget_is_said_with_what_spent_it() -> None:
     late = dict.fromkeys(range(100, 107), 10)
     tables = tables_of([*hourly("over", late), *hourly("fine", {1: 1}), *hourly("hardly any", {0: 1}, each=1, days=1)])
@@ -113,7 +114,7 @@ def test_a_bad_host_is_something_to_stop() -> None:
     [
         ([], "No attempt ended in these time spans."),
         ([done("t", MONDAY + 1)], "There are too few attempts in these time spans to say."),
-        (made_up(2, topics=1), "Nothing, as far as"),
+        pytest.param(made_up(2, topics=1), "Nothing, as far as", marks=pytest.mark.thorough),
     ],
 )
 def test_a_comparison_that_finds_nothing_says_so(log: list[Happened], said: str) -> None:

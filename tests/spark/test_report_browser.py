@@ -45,7 +45,12 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
-@pytest.fixture(params=[("wide", "light"), ("phone", "dark")], ids="-".join)
+@pytest.fixture(
+    params=[
+        pytest.param(("phone", "dark"), id="phone-dark"),
+        pytest.param(("wide", "light"), marks=pytest.mark.thorough, id="wide-light"),
+    ]
+)
 def opened(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[tuple[Page, list[str]]]:
     """The page, and what it asked for or complained of."""
     size, scheme = request.param
@@ -63,6 +68,7 @@ def opened(request: pytest.FixtureRequest, browser: Browser, report: Path) -> It
     context.close()
 
 
+@pytest.mark.thorough
 def test_it_shows_everything_within_the_window(opened: tuple[Page, list[str]]) -> None:
     page, complaints = opened
     assert complaints == [], "errors, dialogs, or requests for anything but the file"
@@ -88,6 +94,7 @@ def test_it_shows_everything_within_the_window(opened: tuple[Page, list[str]]) -
     assert set(lines) == {1}, "a usual name of a topic is not broken"
 
 
+@pytest.mark.thorough
 def test_a_quiet_week_is_three_screens(browser: Browser, tmp_path: Path) -> None:
     simulate(LocalFolder(tmp_path / "dump"), 5_000, 14, 4, quiet=True)
     last = date(2026, 1, 18)

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from streamdq_spark.session import SETTINGS, _started_processes_write_to, settings_for
 from tests.spark.shared import GIVEN_UP_S
+from tests.turns import others_later
 
 TWICE = """
 import sys
@@ -46,7 +47,7 @@ def test_what_a_started_process_writes_goes_to_the_log_alone(tmp_path: Path, cap
     assert capfd.readouterr() == ("child out\n", "child err\n")
 
 
-@pytest.mark.parametrize("closed", ["", ">&-", "2>&-"])
+@pytest.mark.parametrize("closed", others_later(["", ">&-", "2>&-"], ""))
 def test_what_python_writes_meanwhile_is_seen(closed: str, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "import subprocess, sys\n"

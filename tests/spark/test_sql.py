@@ -57,6 +57,7 @@ def source(folder: Path) -> Source:
     return Source(days.dump, days.files, tables, tables_in(tables))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name == "topics" else pytest.mark.thorough) for name in EXAMPLES]
 )
@@ -286,6 +287,7 @@ def test_examples_are_shown(command: Command) -> None:
     assert json.loads(command("sql", "--examples", "--json")[1]).keys() == EXAMPLES.keys()
 
 
+@pytest.mark.thorough
 def test_duckdb_needs_no_spark(folder: Path) -> None:
     assert run_without("pyspark", "sql", str(folder / "dump"), "select count(*) from events") == (0, "")
     code, err = run_without("pyspark", "sql", str(folder / "dump"), "select 1", "--engine", "spark")

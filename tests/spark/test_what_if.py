@@ -64,20 +64,16 @@ def assert_close(own: Figures, wanted: tuple[int, int, int, float | None, float 
         assert abs(reported - came) <= 1 + share * came
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "floor"),
     [
         (Change(retry_ms=(), workers=3), Floor(retry=(), workers=3)),
-        *(
-            pytest.param(*pair, marks=pytest.mark.thorough)
-            for pair in (
-                (Change(workers=4), Floor(workers=4)),
-                (Change(workers=1, concurrency=9), Floor(workers=1, each=9)),
-                (Change(concurrency=5), Floor(each=5)),
-                (Change(retry_ms=(100,)), Floor(retry=(100,))),
-                (Change(rate=1000 / 25, topics=ONE, workers=3), Floor(apart=25, only="mails", workers=3)),
-            )
-        ),
+        (Change(workers=4), Floor(workers=4)),
+        (Change(workers=1, concurrency=9), Floor(workers=1, each=9)),
+        (Change(concurrency=5), Floor(each=5)),
+        (Change(retry_ms=(100,)), Floor(retry=(100,))),
+        (Change(rate=1000 / 25, topics=ONE, workers=3), Floor(apart=25, only="mails", workers=3)),
     ],
     ids=str,
 )

@@ -38,7 +38,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.session("HASH"),
         names.sessions("HASH"),
     }
-    built |= {shard.ready_of("GROUP"), shard.dead_of("GROUP"), shard.result_of("GROUP", "ID")}
+    built |= {shard.ready_of("GROUP"), shard.dead_of("GROUP"), shard.ranked_of("GROUP"), shard.result_of("GROUP", "ID")}
     built |= {getattr(shard, name) for name in shard.__slots__ if name not in ("namespace", "topic", "shard", "prefix")}
     listed = set(re.findall(r"^\| `(\{?NS[^`]+)` \|", KEYS, re.MULTILINE))
     assert listed == {key.replace("{topic:0}", "{topic:shard}") for key in built}
@@ -154,6 +154,7 @@ def branches(function: ast.AST) -> int:
     return 1 + sum(len(node.values) - 1 if isinstance(node, ast.BoolOp) else 1 for node in nodes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("folder", ["streamdq", "spark"])
 def test_no_function_has_more_than_ten_branches(folder: str) -> None:
     functions = [

@@ -118,6 +118,7 @@ with Queue(url) as queue:
 """
 
 
+@pytest.mark.thorough
 def test_jobs_run_in_the_locale_c(tmp_path: Path) -> None:
     environment = {**os.environ, **C_LOCALE}
     home = tmp_path / "größe"

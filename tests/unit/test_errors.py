@@ -62,6 +62,7 @@ def refuse(error: Portable) -> None:
     raise error
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("error", [JobExists("t", "a"), Retry("5s")])
 def test_an_error_comes_out_of_a_pool_of_processes(error: Portable) -> None:
     with ProcessPoolExecutor(1, get_context("spawn")) as pool, pytest.raises(type(error)) as caught:

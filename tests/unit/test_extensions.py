@@ -109,6 +109,7 @@ def broken(site: Site, name: str = "backup") -> None:
     )
 
 
+@pytest.mark.thorough
 def test_a_command(acme: Site) -> None:
     code, out, err = acme.process("--help")
     assert (code, err) == (0, "")
@@ -154,6 +155,7 @@ def test_no_package_replaces_a_command(site: Site) -> None:
     assert out.count("  stats ") == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("module", "why"),
     [
@@ -171,6 +173,7 @@ def test_a_command_that_ends_the_process_when_it_is_imported(site: Site, module:
     assert "  stats " in out
 
 
+@pytest.mark.thorough
 def test_a_package_of_which_only_its_entry_points_are_left(acme: Site) -> None:
     broken(acme)
     (acme.folder / "bad_one-0.1.dist-info" / "METADATA").unlink()

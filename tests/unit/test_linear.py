@@ -101,6 +101,7 @@ def expressions() -> dict[tuple[str, str], tuple[re.Pattern[Any], bool]]:
     return found
 
 
+@pytest.mark.thorough
 def test_all_are_found() -> None:
     assert ("streamdq/process/logs.py", "_DATABASE") in expressions()
     assert len(expressions()) > 50
@@ -254,6 +255,7 @@ def log_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logger, "propagate", False)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("function", OF_TEXT)
 def test_twice_the_text_takes_at_most_three_times_the_steps(function: str, text: str) -> None:
@@ -261,6 +263,7 @@ def test_twice_the_text_takes_at_most_three_times_the_steps(function: str, text:
     assert twice <= 3 * once + 1000
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", OF_VALUES)
 def test_twice_the_values_take_at_most_three_times_the_steps(name: str) -> None:
     once, twice = (steps(OF_VALUES[name](size)) for size in (SIZE, 2 * SIZE))

@@ -170,6 +170,7 @@ def test_a_forked_child_writes_its_own_lines_alone(pipe: Pipe) -> None:
 # -- no stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "before",
     [
@@ -308,6 +309,7 @@ async def test_the_writer_of_lines_is_no_part_of_a_loop(pipe: Pipe) -> None:
     await eventually(went_on.is_set, "the loop goes on")
 
 
+@pytest.mark.thorough
 def test_a_worker_whose_log_nobody_reads_does_its_jobs_and_ends_on_sigterm() -> None:
     code = """
 import os, signal, sys

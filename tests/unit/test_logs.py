@@ -88,6 +88,7 @@ def test_while_a_script_runs_its_worker_lines_are_json_where_no_terminal_is() ->
     assert "hunter2" not in str(lines)
 
 
+@pytest.mark.thorough
 def test_on_a_terminal_they_are_for_people() -> None:
     main, terminal = pty.openpty()
     try:
@@ -104,6 +105,7 @@ def test_on_a_terminal_they_are_for_people() -> None:
     assert "ValueError: no such user at https://…@host/" in plain
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("before", "out"),
     [

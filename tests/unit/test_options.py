@@ -48,7 +48,7 @@ OF_NEW_JOB = {field.name: field for field in fields(NewJob) if field.name != "bo
 DEFAULTS: dict[str, dict[str, Any]] = {
     "job": defaults(named(enqueue)),
     "schedule": defaults(named(define, "declared"))
-    | {name: OF_NEW_JOB[name].default for name in ("ttr", "retry", "url", "expire", "version")},
+    | {name: OF_NEW_JOB[name].default for name in ("ttr", "retry", "url", "expire", "version", "priority")},
     "topic": defaults(named(configure)),
 }
 
@@ -115,7 +115,7 @@ def test_the_options_of_a_schedule_reach_it_and_its_jobs() -> None:
     reported: Any = {
         "cron": "0 9 * * *", "tz": "Europe/Paris", "dst": "both", "jitter": 1, "start": 1_800_000_000_000,
         "until": 1_900_000_000_000, "overlap": "skip", "catch_up": 5, "ttr": 1, "retry": "1s", "url": "http://a",
-        "expire": 3, "version": 4,
+        "expire": 3, "version": 4, "priority": "low",
     }  # fmt: skip
     assert {*reported, "every"} == OF_SCHEDULE.keys()
     definition, new = planned({}, reported)
@@ -126,7 +126,7 @@ def test_the_options_of_a_schedule_reach_it_and_its_jobs() -> None:
         reported["until"],
     )
     assert (definition.overlap, definition.catch_up) == ("skip", 5000)
-    assert (new.ttr, new.retry, new.url, new.expire, new.version) == (1, "1s", "http://a", 3, 4)
+    assert (new.ttr, new.retry, new.url, new.expire, new.version, new.priority) == (1, "1s", "http://a", 3, 4, "low")
     assert planned({}, {"every": "10m"})[0].every_ms == 600_000
 
 
@@ -215,7 +215,7 @@ def test_what_a_request_says_of_a_job_reaches_it() -> None:
     reported: dict[str, Any] = {
         "delay": 1, "ttr": 2, "retry": "3s", "url": "http://a", "expire": 4, "tz": "UTC", "quiet": "21:00-22:00",
         "version": 5, "unique_for": 6, "rate_of_id": "7/h", "at_most": 8, "key": "k", "unique_after": "finish",
-        "after": [{"topic": "t", "id": "p", "key": None}], "on_failure": "run",
+        "after": [{"topic": "t", "id": "p", "key": None}], "on_failure": "run", "priority": "high",
     }  # fmt: skip
     assert {*reported, "at", "id"} == OF_JOB.keys() - {"window", *OF_CALL}
     assert JobIn(body={}, **reported).new_job("a") == NewJob({}, id="a", **reported)
@@ -226,7 +226,7 @@ def test_what_a_request_says_of_a_schedule_reaches_it() -> None:
     reported: dict[str, Any] = {
         "cron": "0 9 * * *", "tz": "Europe/Paris", "dst": "both", "jitter": 1, "start": 1_800_000_000_000,
         "until": 1_900_000_000_000, "overlap": "skip", "catch_up": 5, "ttr": 1, "retry": "1s", "url": "http://a",
-        "expire": 3, "version": 4,
+        "expire": 3, "version": 4, "priority": "low",
     }  # fmt: skip
     assert ScheduleIn(body={"a": 1}, **reported).planned() == planned({"a": 1}, reported)  # type: ignore[arg-type]
     assert ScheduleIn(every="10m").planned() == planned(None, {"every": "10m"})

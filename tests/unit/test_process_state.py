@@ -49,6 +49,7 @@ def ran(code: str, url: str, env: dict[str, str], **options: Any) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "env",
     [
@@ -110,6 +111,7 @@ except EmbeddedError as error:
 """.replace("{uid}", str(UNKNOWN))
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 def test_a_user_without_a_name_or_a_home() -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:

@@ -6,13 +6,13 @@ import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from celery import Celery
-from peer import Log, Producer, ready, run
+from celery import Celery, chord
+from peer import FLOWS, Log, Producer, ready, run
 
 CRASH = sys.argv[-1] == "1"
-app = Celery("t", broker=sys.argv[2])
+app = Celery("t", broker=sys.argv[2], backend=sys.argv[2] if FLOWS else None)
 app.conf.update(
-    task_ignore_result=True,
+    task_ignore_result=not FLOWS,
     task_acks_late=True,
     worker_hijack_root_logger=False,
     broker_transport_options={"visibility_timeout": 5 if CRASH else 3 * 3600},
@@ -21,8 +21,9 @@ log: Log
 
 
 @app.task(name="handle")
-def handle(job: dict) -> None:
+def handle(job: dict) -> int:
     log.note(job)
+    return job["n"]
 
 
 class CeleryProducer(Producer):
@@ -31,6 +32,12 @@ class CeleryProducer(Producer):
 
     def one(self, job: dict, due_ns: int | None) -> None:
         handle.apply_async((job,), eta=None if due_ns is None else datetime.fromtimestamp(due_ns / 1e9, UTC))
+
+    def flow(self, jobs: list[dict], last: dict) -> None:
+        chord([handle.s(job) for job in jobs])(handle.si(last))
+
+    def result(self, job: dict) -> None:
+        handle.apply_async((job,)).get(timeout=30)
 
 
 def work(_: str, given: Log, crash: bool) -> None:

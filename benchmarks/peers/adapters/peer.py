@@ -21,6 +21,7 @@ import time
 BODY_BYTES = 165
 BATCH = 500
 MS = 1_000_000
+FLOWS = os.environ.get("PEER_FLOWS") == "1"  # jobs wait for others, or have results
 
 
 def body(number: int, due_ns: int) -> dict:
@@ -72,11 +73,15 @@ def ready() -> None:
 
 class Producer:
     """Subclasses enqueue: ``one(job, due_ns)``, where None is at once, and ``bulk(jobs, dues)`` or the reason why there
-    is none. Both may be coroutine functions; so may ``start``. ``version``: of the queue.
+    is none. ``flow(jobs, last)``: enqueues jobs and one after all of them; ``result(job)``: enqueues one and waits for
+    its result; or the reason why there is none. All may be coroutine functions; so may ``start``. ``version``: of the
+    queue.
     """
 
     version = ""
     bulk: object = "it enqueues one job in a call"
+    flow: object = "no job can wait for others"
+    result: object = "its producer can't wait for a result"
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -96,8 +101,16 @@ class Producer:
     async def _carry_out(self, order: dict) -> dict:
         do = order.pop("do")
         if do == "about":
-            return {"version": self.version, "no_bulk": self.bulk if isinstance(self.bulk, str) else ""}
-        carry_out = {"trickle": self._trickle, "bulk": self._bulk, "one": self._one}[do]
+            optional = {"no_bulk": self.bulk, "no_flow": self.flow, "no_result": self.result}
+            why_not = {name: one if isinstance(one, str) else "" for name, one in optional.items()}
+            return {"version": self.version, **why_not}
+        carry_out = {
+            "trickle": self._trickle,
+            "bulk": self._bulk,
+            "one": self._one,
+            "flow": self._flow,
+            "results": self._results,
+        }[do]
         return {"seconds": await carry_out(**order)}
 
     async def _one(self, **order: object) -> float:
@@ -113,6 +126,19 @@ class Producer:
         for start in range(0, len(jobs), BATCH):
             batch = jobs[start : start + BATCH]
             await _awaited(self.bulk([job for job, _ in batch], [due_ns for _, due_ns in batch]))
+        return time.perf_counter() - began
+
+    async def _flow(self, first: int, count: int) -> float:
+        jobs = [job for job, _ in _jobs(first, count + 1)]
+        began = time.perf_counter()
+        await _awaited(self.flow(jobs[:-1], jobs[-1]))
+        return time.perf_counter() - began
+
+    async def _results(self, first: int, count: int) -> float:
+        jobs = [job for job, _ in _jobs(first, count)]
+        began = time.perf_counter()
+        for job in jobs:
+            await _awaited(self.result(job))
         return time.perf_counter() - began
 
     async def _trickle(self, first: int, count: int, between_s: list, per_second: float) -> float:

@@ -28,6 +28,15 @@ if __name__ == "__main__":
             else:
                 self._queue.schedule_job(made, datetime.fromtimestamp(due_ns / 1e9, UTC), pipeline=pipe)
 
+        def flow(self, jobs: list[dict], last: dict) -> None:
+            options = {"result_ttl": 3600, "timeout": 2, "retry": Retry(max=3)}
+            made = [self._queue.create_job("rq_app.handle", (job,), **options) for job in jobs]
+            with self._queue.connection.pipeline() as pipe:
+                for one in made:
+                    self._queue.enqueue_job(one, pipeline=pipe)
+                pipe.execute()
+            self._queue.enqueue("rq_app.handle", last, depends_on=made, job_timeout=2)
+
         def bulk(self, jobs: list[dict], dues: list) -> None:
             with self._queue.connection.pipeline() as pipe:
                 for job, due_ns in zip(jobs, dues, strict=True):

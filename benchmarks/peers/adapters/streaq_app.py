@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from importlib.metadata import version
 
-from peer import Log, Producer, ready, run
+from peer import FLOWS, Log, Producer, ready, run
 from streaq import Worker
 
 
@@ -20,6 +20,13 @@ class StreaqProducer(Producer):
 
         self._handle = handle
         await self._worker.__aenter__()
+
+    async def flow(self, jobs: list[dict], last: dict) -> None:
+        made = [self._handle.enqueue(job) for job in jobs]
+        await self._worker.enqueue_many([*made, self._handle.enqueue(last).start(after=[one.id for one in made])])
+
+    async def result(self, job: dict) -> None:
+        await (await self._handle.enqueue(job)).result(30)
 
     def _made(self, job: dict, due_ns: int | None) -> object:
         made = self._handle.enqueue(job)
@@ -36,9 +43,10 @@ async def work(url: str, log: Log, crash: bool) -> None:
     in_crash = {"concurrency": 20, "idle_timeout": 2} if crash else {"concurrency": 100}
     worker = Worker(redis_url=url, **in_crash)
 
-    @worker.task(name="handle", silent=True, ttl=0)
-    async def handle(job: dict) -> None:
+    @worker.task(name="handle", silent=True, ttl=3600 if FLOWS else 0)
+    async def handle(job: dict) -> int:
         await log.note_async(job)
+        return job["n"]
 
     ready()
     await worker.run_async()

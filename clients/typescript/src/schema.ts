@@ -18,7 +18,7 @@ export interface paths {
         get: operations["get_job"];
         /**
          * Enqueue a job under an id
-         * @description Idempotent: repeated with the same content, it answers 200 with the existing job, as long as that has not ended. The same content means the same body, url, ttr, retry, expire and key, and without after the same delay or at. Other content is answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
+         * @description Idempotent: repeated with the same content, it answers 200 with the existing job, as long as that has not ended. The same content means the same body, url, ttr, retry, expire, key and priority, and without after the same delay or at. Other content is answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
          */
         put: operations["put_job"];
         post?: never;
@@ -824,6 +824,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/erase": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Erase what Redis keeps of a person or customer
+         * @description Jobs, dead letters, results, history, errors and taken ids; not the archive, the outbox and the dumps, which `streamdq erase` reaches. It needs a token for all topics and groups. Count with `dry_run` first. Safe to repeat: if the answer was lost, or the caller left, send the request again; it completes what the one before began. If `whole` is false, `remaining` says what is left and why.
+         */
+        post: operations["erase"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/health/alive": {
         parameters: {
             query?: never;
@@ -955,6 +975,13 @@ export interface components {
              * @description Each, in the order of the request.
              */
             jobs: components["schemas"]["ActedJobOut"][];
+        };
+        /** AmountOut */
+        AmountOut: {
+            /** Found */
+            found: number;
+            /** Erased */
+            erased: number;
         };
         /**
          * AuditOut
@@ -1188,6 +1215,7 @@ export interface components {
          *         "due_ms": 1900000000000,
          *         "groups": {},
          *         "id": "order-42",
+         *         "priority": "normal",
          *         "retry": "15000ms 180000ms",
          *         "state": "delayed",
          *         "step": 0,
@@ -1278,6 +1306,7 @@ export interface components {
          *           "due_ms": 1900000000000,
          *           "groups": {},
          *           "id": "order-42",
+         *           "priority": "normal",
          *           "retry": "15000ms 180000ms",
          *           "state": "dead",
          *           "step": 0,
@@ -1347,6 +1376,92 @@ export interface components {
         EndedOut: {
             /** @description The state of the job after it, for its group: done, delayed, ready or dead. */
             state: components["schemas"]["JobState"];
+        };
+        /**
+         * EraseIn
+         * @description Whose data: the key of jobs, conditions, or both.
+         * @example {
+         *       "dry_run": true,
+         *       "key": "merchant-7"
+         *     }
+         * @example {
+         *       "dry_run": true,
+         *       "where": [
+         *         "body.user=7"
+         *       ]
+         *     }
+         */
+        EraseIn: {
+            /**
+             * Dry Run
+             * @description Only count. There is no default: without it nothing is done.
+             */
+            dry_run: boolean;
+            /**
+             * Topic
+             * @description Only this topic; left out: all.
+             */
+            topic?: string | null;
+            /**
+             * Key
+             * @description Jobs with this key.
+             */
+            key?: string | null;
+            /**
+             * Where
+             * @description Conditions that jobs fulfill, such as `body.user=7` or `id=order-42`, as for a search.
+             * @default []
+             */
+            where?: string[];
+            /**
+             * Schedules
+             * @description Also remove schedules that match.
+             * @default false
+             */
+            schedules?: boolean;
+            /**
+             * Abort
+             * @description Abort running jobs.
+             * @default false
+             */
+            abort?: boolean;
+        };
+        /**
+         * ErasedOut
+         * @description What was found and erased.
+         * @example {
+         *       "dry_run": false,
+         *       "places": {
+         *         "delayed jobs": {
+         *           "erased": 2,
+         *           "found": 2
+         *         },
+         *         "history": {
+         *           "erased": 7,
+         *           "found": 7
+         *         }
+         *       },
+         *       "remaining": [],
+         *       "whole": true
+         *     }
+         */
+        ErasedOut: {
+            /** Dry Run */
+            dry_run: boolean;
+            /**
+             * Whole
+             * @description Whether nothing remains of what was found.
+             */
+            whole: boolean;
+            /**
+             * Places
+             * @description By place, such as `delayed jobs`, `history` or `results`.
+             */
+            places: {
+                [key: string]: components["schemas"]["AmountOut"];
+            };
+            /** Remaining */
+            remaining: components["schemas"]["RemainingOut"][];
         };
         /**
          * Event
@@ -1500,6 +1615,7 @@ export interface components {
          *       "due_ms": 1900000000000,
          *       "groups": {},
          *       "id": "order-42",
+         *       "priority": "normal",
          *       "retry": "15000ms 180000ms",
          *       "state": "delayed",
          *       "step": 0,
@@ -1550,6 +1666,12 @@ export interface components {
             expire_ms: number | null;
             /** Key */
             key?: string | null;
+            /**
+             * Priority
+             * @default normal
+             * @enum {string}
+             */
+            priority?: "high" | "normal" | "low";
             /** @description Of a job that waits for others. */
             waits_for?: components["schemas"]["DependenciesOut"] | null;
             /** Groups */
@@ -1577,6 +1699,7 @@ export interface components {
          *           "due_ms": 1900000000000,
          *           "groups": {},
          *           "id": "order-42",
+         *           "priority": "normal",
          *           "retry": "15000ms 180000ms",
          *           "state": "delayed",
          *           "step": 0,
@@ -1939,6 +2062,11 @@ export interface components {
              * @enum {string}
              */
             on_failure?: "block" | "run" | "cancel";
+            /**
+             * Priority
+             * @description Among the jobs of the topic that are ready: `high` first, then `normal`, then `low`.
+             */
+            priority?: ("high" | "normal" | "low") | null;
         };
         /**
          * JobOut
@@ -1952,6 +2080,7 @@ export interface components {
          *       "due_ms": 1900000000000,
          *       "groups": {},
          *       "id": "order-42",
+         *       "priority": "normal",
          *       "retry": "15000ms 180000ms",
          *       "state": "delayed",
          *       "step": 0,
@@ -2002,6 +2131,12 @@ export interface components {
             expire_ms: number | null;
             /** Key */
             key?: string | null;
+            /**
+             * Priority
+             * @default normal
+             * @enum {string}
+             */
+            priority?: "high" | "normal" | "low";
             /** @description Of a job that waits for others. */
             waits_for?: components["schemas"]["DependenciesOut"] | null;
             /** Groups */
@@ -2072,6 +2207,25 @@ export interface components {
              * @description Its key, if it has one.
              */
             key?: string | null;
+        };
+        /**
+         * RemainingOut
+         * @description What was found and not erased, and why.
+         */
+        RemainingOut: {
+            /** Place */
+            place: string;
+            /** Topic */
+            topic: string;
+            /** Count */
+            count: number;
+            /** Why */
+            why: string;
+            /**
+             * Ids
+             * @description At most 100 of them.
+             */
+            ids: string[];
         };
         /**
          * ResultOut
@@ -2298,6 +2452,11 @@ export interface components {
              * @default 1
              */
             version?: number;
+            /**
+             * Priority
+             * @description Among the jobs of the topic that are ready: `high` first, then `normal`, then `low`.
+             */
+            priority?: ("high" | "normal" | "low") | null;
         } & ({
             cron: unknown;
         } | {
@@ -8090,6 +8249,133 @@ export interface operations {
             };
             /** @description No such topic */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A value can't be accepted */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description An error in the server */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The server is shutting down; Too many requests are waiting; Redis does not answer; Redis refuses the request; A newer version has written the data */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    erase: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["EraseIn"];
+            };
+        };
+        responses: {
+            /** @description What was found and erased; look at `whole`. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErasedOut"];
+                };
+            };
+            /** @description The request can't be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A valid token is needed */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Not allowed */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description No such topic */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Another content type is needed */
+            415: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -10,10 +10,10 @@
 --   attempt_ms    number    mean running time, of at most 48 hours each
 --   slots_low     number    attempts at once, rounded to 3 digits
 --   slots         number    rounded to 3 digits. As many as the same hour of the day needed: for another load than that hour's
---                           mean, what is above the mean grows with the load or its root, whichever is more. At least as much as
---                           chance alone needs, by the root of the load: the load of a system with infinitely many servers and
---                           square-root staffing (Jennings, Mandelbaum, Massey, Whitt, Server Staffing to Meet Time-Varying
---                           Demand, 1996)
+--                           mean, what an attempt has beside it grows with the load, and what is above the mean with the load or
+--                           its root, whichever is more. At least as much as chance alone needs, by the root of the load: the load
+--                           of a system with infinitely many servers and square-root staffing (Jennings, Mandelbaum, Massey,
+--                           Whitt, Server Staffing to Meet Time-Varying Demand, 1996)
 --   slots_high    number    rounded to 3 digits
 --   pool          integer   queues that share workers have the same
 --   pool_low      number    slots of the whole pool, rounded to 3 digits, the same in all its rows of an hour. Queues do not have
@@ -47,13 +47,13 @@ WITH times AS (
         greatest(load / an_hour, sqrt(load / an_hour)) AS growth
     FROM timed
 ), both_ways AS (
-    SELECT topic, "group", hour, band, load, attempt_ms, own, base, spread,
-        greatest(at_once - was, 0e0) * growth AS above, greatest(at_once - was - own, 0e0) * growth AS beside,
-        greatest(at_once - (1 + chance) * own, 0e0) * growth AS burst
+    SELECT topic, "group", hour, band, load, attempt_ms, own, base, spread, (at_once - own) * growth AS others,
+        greatest(at_once - was - own, 0e0) * growth AS beside, greatest(at_once - (1 + chance) * own, 0e0) * growth AS burst
     FROM grown
 ), needed AS (
     SELECT topic, "group", hour, band, load, attempt_ms, CASE WHEN load IS NOT NULL THEN own END AS own, base,
-        CASE WHEN attempt_ms IS NULL THEN NULL WHEN load > 0 THEN round(base + greatest(spread, coalesce(above, 0e0)), 3)
+        CASE WHEN attempt_ms IS NULL THEN NULL
+             WHEN load > 0 THEN round(greatest(base + spread, coalesce(own + least(others, base + beside), 0e0)), 3)
              ELSE load END AS slots,
         coalesce(burst, 0e0) AS burst, greatest(spread, coalesce(beside - burst, 0e0)) AS spread
     FROM both_ways

@@ -27,7 +27,7 @@ def budget(tables: Tables, slo_ms: int, objective: float, colours: Colours) -> S
         f"{aim(1 - objective)} of the attempts of {BUDGET_DAYS} days may start later than {span(slo_ms)}. How much of "
         "that is spent, how fast, and on what?",
     )
-    rows = sorted(tables["budget"], key=lambda row: -row["spent"])
+    rows = sorted(tables["budget"], key=lambda row: (-row["spent"], -row["attempts"], row["topic"]))
     if not rows:
         section.lacking = "Of no attempt in this period is it known when it started."
         return section

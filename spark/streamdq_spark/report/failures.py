@@ -34,6 +34,12 @@ _REASONS = {
 }
 
 
+def _most_first(queue: tuple[tuple[str, str | None], list[TableRow]]) -> tuple[float, str, str]:
+    """By the attempts, then by name."""
+    (topic, group), rows = queue
+    return -total(rows, "attempts"), topic, group or ""
+
+
 def _wait(ms: float | None) -> str:
     return "?" if ms is None else str(RetrySchedule((round(ms),)))
 
@@ -44,7 +50,8 @@ def retries(tables: Tables) -> Section:
         "Which retries help?",
         "Of the attempts at each step of the retry schedule, which share succeeded?",
     )
-    rows = sorted(tables["retries"], key=lambda row: (row["topic"], row["group"] or "", row["step"]))
+    queues = sorted(grouped(tables["retries"], "topic", "group").items(), key=_most_first)
+    rows = [row for _, own in queues for row in sorted(own, key=lambda row: row["step"])]
     again = [row for row in rows if row["step"] > 0 and row["attempts"]]
     if not again:
         section.lacking = "No retry of a job ended in this period."
@@ -274,14 +281,14 @@ def advice(tables: Tables, settings: Settings | None) -> Section:
         "What should be set instead?",
         "A time to run and a retry schedule for each topic, derived from its attempts.",
     )
-    rows = sorted(tables["advice"], key=lambda row: (row["topic"], row["group"] or ""))
+    rows = sorted(tables["advice"], key=lambda row: (-row["done"], row["topic"], row["group"] or ""))
     if not rows:
         section.lacking = "No attempt ended in this period."
         return section
     short = [row for row in rows if row["retry_verdict"] == "shorten"]
     said = [row for row in rows if row["ttr_ms"] is not None]
     section.answer = (
-        f"A TTR can be recommended for {len(said)} of {len(rows)}; "
+        f"A TTR can be recommended for {number(len(said))} of {number(len(rows))}; "
         f"{'one retry schedule' if len(short) == 1 else f'{len(short)} retry schedules'} can be shorter."
     )
     groups = has_groups(rows)

@@ -319,7 +319,8 @@ def _how_good(accuracy: Sequence[TableRow]) -> str:
     covered = sum(row["covered"] * row["hours"] for row in accuracy) / total(accuracy, "hours")
     error = f"off by {percent(wrong / came)}" if came else "not needed"
     return (
-        f"In the last 14 days such forecasts were {error}, and {percent(covered)} of the hours lay within their band."
+        f"In the last 14 days such forecasts, hour by hour and topic by topic, were {error}, and {percent(covered)} of "
+        "the hours lay within their band."
     )
 
 

@@ -27,6 +27,7 @@ from .words import aim, day, hour, number, percent, span
 HEAT_DAYS = 28
 FEW_HOURS = 3
 MOST_TOPICS = 12
+MIN_SLOW = 20  # of fewer jobs, one in twenty is none
 LOG_AXIS = "log scale · dot: median, line: to p95, tick: p99"
 
 
@@ -57,7 +58,7 @@ def punctuality(tables: Tables, slo_ms: int, objective: float, colours: Colours)
     section.brief = f"{percent(within / attempts)} within {span(slo_ms)}; the objective is {aim(objective)}." + (
         f" {below[0]['topic']} misses it." if len(below) == 1 else f" {len(below)} topics miss it." if below else ""
     )
-    ranked = sorted(topics, key=lambda row: -row["budget_burn"])
+    ranked = sorted(topics, key=lambda row: (-row["budget_burn"], -row["attempts"], row["topic"]))
     section.figures = [_spread(topics, colours)]
     if len({row["hour"] for row in hours}) >= FEW_HOURS:
         section.figures = [*_heat(hours, slo_ms, objective), *section.figures]
@@ -140,7 +141,7 @@ def time_to_finish(tables: Tables, colours: Colours) -> Section:
     known = [row for row in rows if row["after_due_jobs"]]
     section.answer = section.brief = f"{number(total(rows, 'jobs'))} jobs were done."
     if known:
-        slowest = max(known, key=lambda row: row["after_due_p95_ms"])
+        slowest = _slowest(known)
         section.answer += (
             f" Slowest after the due time: {slowest['topic']}, where one in twenty took longer than "
             f"{span(slowest['after_due_p95_ms'])}."
@@ -167,6 +168,12 @@ def time_to_finish(tables: Tables, colours: Colours) -> Section:
         )
     ]  # fmt: skip
     return section
+
+
+def _slowest(known: Sequence[TableRow]) -> TableRow:
+    """Among those with enough jobs to say so, if there are any."""
+    enough = [row for row in known if row["after_due_jobs"] >= MIN_SLOW] or known
+    return max(enough, key=lambda row: row["after_due_p95_ms"])
 
 
 def _after_due(rows: Sequence[TableRow], colours: Colours) -> Figure:

@@ -215,19 +215,23 @@ def _waits(seen: Seen, concurrency: int) -> Waits:
     if len(prompt):  # what a claim takes does not show where jobs waited anyway
         claim = np.where(slot > 0, np.maximum(claim, np.median(claim[prompt])), claim)
     certain = full if seen.certainly_full is None else seen.certainly_full * course.lasted
-    return Waits(np.maximum(claim, 0), slot, _turn((slots - course.running) * certain, certain, course.starts))
+    return Waits(np.maximum(claim, 0), slot, _turn((slots - course.running) * certain, certain, course))
 
 
-def _turn(idle: Array, full: Array, starts: Array) -> float:
-    """The mean time that slots were idle while workers were full, for each start then. As the slots are their number
-    times the time between starts, less how long attempts ran, it is below 0 if more ran than there are slots.
+def _turn(idle: Array, full: Array, course: Course) -> float:
+    """The mean time that slots were idle while workers were full, for each start before which they were full since the
+    one before. As the slots are their number times the time between starts, less how long attempts ran, it is below 0
+    if more ran than there are slots.
     """
-    begins = np.flatnonzero(starts)
+    begins = np.flatnonzero(course.starts)[1:]
     if not len(begins):
         return 0.0
-    idle_since = np.diff(np.concatenate([[0], np.cumsum(idle)])[begins], prepend=0)
-    when_full = (full[begins - 1] > 0) & (begins > 0)
-    idle_since, count = idle_since[when_full], starts[begins][when_full]
+    first = np.flatnonzero(course.starts)[0]
+    idle_since, full_since, since = (
+        np.diff(np.concatenate([[0], np.cumsum(each)])[[first, *begins]]) for each in (idle, full, course.lasted)
+    )
+    when_full = full_since == since
+    idle_since, count = idle_since[when_full], course.starts[begins][when_full]
     if not len(count):
         return 0.0
     each = idle_since / count

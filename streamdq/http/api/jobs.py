@@ -119,7 +119,7 @@ def _is_same(there: Job, new: NewJob, limit: int) -> bool:
         asked.due_ms = there.due_ms
     if any(
         getattr(there, name) != getattr(asked, name)
-        for name in ("due_ms", "ttr_ms", "retry", "url", "expire_ms", "key")
+        for name in ("due_ms", "ttr_ms", "retry", "url", "expire_ms", "key", "priority")
     ):
         return False
     try:
@@ -147,8 +147,8 @@ async def put_job(
     """Enqueue a job under an id.
 
     Idempotent: repeated with the same content, it answers 200 with the existing job, as long as that has not ended. The
-    same content means the same body, url, ttr, retry, expire and key, and without after the same delay or at. Other
-    content is answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
+    same content means the same body, url, ttr, retry, expire, key and priority, and without after the same delay or at.
+    Other content is answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
     """
     backend, new = backend_of(request), _allowed(request, job).new_job(id)
     store = await backend.store()

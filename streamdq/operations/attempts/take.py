@@ -81,8 +81,9 @@ def _claim_any(
         shard, read = turns.pop(0)
         asked = time.monotonic()
         claimed = yield from store.scripts.claim(
-            shard, group, store.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read
-        )
+            shard, group, store.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read,
+            prioritized=settings.prioritized,
+        )  # fmt: skip
         paused |= claimed.paused
         if claimed.unlooked:
             turns.insert(0, (shard, read[-3 * claimed.unlooked :]))

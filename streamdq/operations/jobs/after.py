@@ -28,7 +28,7 @@ from ...store.redis_store import RedisStore
 from ...store.replies import Enqueued
 from ...store.scripts import Scripts
 from ...store.scripts.links import NewInFlow
-from ...store.topics.changes import expect_keys, expect_links
+from ...store.topics.changes import expect_keys, expect_links, expect_priorities_of
 from ...store.topics.topics import changing
 from .get import REPAIRS, shard_with
 from .large_bodies import put_away
@@ -62,6 +62,7 @@ def put_after(
     assert waits is not None
     _check(topic, job.id, waits, on_conflict)
     for _ in range(REPAIRS):
+        yield from expect_priorities_of(store.topics, topic, [job])
         settings = yield from settings_for(store, topic, has_keys=job.key is not None)
         held = yield from _in_previous_shards(store, topic, settings, job)
         if held is not None:
@@ -113,6 +114,7 @@ def put_in_flow(
     """
     jobs = [one.job for one in new]
     jobs = [*(yield from put_away(store.session, topic, jobs))] if store.session.bodies.offload else jobs
+    yield from expect_priorities_of(store.topics, topic, jobs)
     settings = yield from settings_for(store, topic, has_keys=any(job.key is not None for job in jobs))
     homes = yield from _homes(store, topic, settings, jobs)
     known = yield from _attach_each_job(store, topic, new, homes)

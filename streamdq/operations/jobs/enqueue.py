@@ -9,7 +9,7 @@ from ...config import MAX_BATCH
 from ...errors import IdTaken, InvalidInput, JobExists, NotDurable, StreamdqError
 from ...job.after import NEVER_MS, After, OnFailure
 from ...job.durability import check_level
-from ...job.job import FLOWS, Decoder, Job, JobState, NewJob, check_own_topic
+from ...job.job import FLOWS, Decoder, Job, JobState, NewJob, Priority, check_own_topic
 from ...job.retry import RetryInput
 from ...job.uniqueness import DerivedId, OnConflict, UniqueAfter, check_conflict
 from ...keys import ShardKeys, shard_of
@@ -101,6 +101,7 @@ def enqueue(
     unique_after: UniqueAfter = "enqueue",
     after: After | None = None,
     on_failure: OnFailure = "block",
+    priority: Priority | None = None,
     on_conflict: OnConflict = "reject",
     durable: str | None = None,
 ) -> Op[Job]:
@@ -136,6 +137,10 @@ def enqueue(
     keeps waiting; a kick of the dead one lets it go on. With "run", it starts once all have ended. With "cancel", it is
     cancelled. docs/flows.md has more.
 
+    ``priority``: "high" or "low"; None: "normal". Of the topic's jobs that are ready, those with a high one start
+    first, and those with a low one last. At least every tenth start is left to the next lower priority.
+    docs/priorities.md has more.
+
     ``durable``: where the job must be before this returns: in the server's "memory", on its "disk" (the append-only
     file), or also in the memory of "replicas:N". None: as the topic or this process is configured.
 
@@ -151,7 +156,7 @@ def enqueue(
     """
     new = NewJob(
         body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most, key,
-        unique_after, after, on_failure,
+        unique_after, after, on_failure, priority,
     )  # fmt: skip
     call = yield from _prepared(store, topic, new, on_conflict, durable)
     (reply,) = yield from call.put([call])

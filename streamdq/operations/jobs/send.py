@@ -16,7 +16,7 @@ from ...store.jobs.records import Encoded
 from ...store.redis_store import RedisStore
 from ...store.replies import Enqueued
 from ...store.scripts import Scripts
-from ...store.topics.changes import expect_keys
+from ...store.topics.changes import expect_keys, expect_priorities_of
 from ...store.topics.topics import changing
 from .get import REPAIRS
 from .previous_shards import PreviousShardReply, put_there
@@ -51,6 +51,7 @@ def send_to_shards(
         outdated: list[int] = []
         if settings.shards + len(settings.former) > 1:
             settings = yield from _with_keys(store, topic, settings, jobs)
+        settings = (yield from expect_priorities_of(store.topics, topic, jobs)) or settings
         scripts, shard = store.at(durable, settings), partial(store.session.keys.shard, topic)
         batch = _Batch(shard, scripts, settings, jobs, on_conflict)
         if settings.former:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from typing_extensions import Unpack
 
 from ...errors import InvalidInput
-from ...job.job import NewJob, check_own_topic
+from ...job.job import NewJob, Priority, check_own_topic, check_priority
 from ...job.retry import RetryInput
 from ...link.session import Op
 from ...options import unknown
@@ -17,7 +17,7 @@ from ...schedules.recurrence import Dst
 from ...store.jobs.records import encode, fields_in, rest_of
 from ...store.redis_store import RedisStore
 from ...store.schedules.schedules import Changed, ScheduleState, StoredSchedule
-from ...store.topics.changes import expect_schedules
+from ...store.topics.changes import expect_priorities, expect_schedules
 from ...times.durations import Duration, Moment
 from .changes import plan_after_ms
 from .read import DUE, Schedule, as_schedule, body_in, check_schedule_id, schedules_of
@@ -71,9 +71,11 @@ class ScheduleOptions(TypedDict, total=False):
     """An attempt that would start later than this after its due time is given up instead."""
     version: int
     """Of the body's shape, as for ``enqueue``; 1 by default."""
+    priority: Priority | None
+    """Of its jobs, as for ``enqueue``."""
 
 
-_OF_JOBS = ("ttr", "retry", "url", "expire", "version")
+_OF_JOBS = ("ttr", "retry", "url", "expire", "version", "priority")
 
 
 def planned(body: Any, options: ScheduleOptions, *, declared: bool = False) -> tuple[Definition, NewJob]:
@@ -101,7 +103,8 @@ def schedule(
     A schedule with this id is changed, from its next occurrence on; if nothing differs, nothing happens.
 
     ``options``: ``cron`` or ``every``, and ``tz``, ``dst``, ``jitter``, ``start``, ``until``, ``overlap``,
-    ``catch_up``, ``ttr``, ``retry``, ``url``, ``expire`` and ``version``, which ``ScheduleOptions`` describes.
+    ``catch_up``, ``ttr``, ``retry``, ``url``, ``expire``, ``version`` and ``priority``, which
+    ``ScheduleOptions`` describes.
 
     Raises:
         InvalidInput: an argument is invalid; nothing was changed.
@@ -122,6 +125,8 @@ def put_schedule(store: RedisStore, topic: str, id: str, definition: Definition,
         return changed(known, now_ms)
 
     yield from expect_schedules(store.topics, topic)
+    if check_priority(new.priority) is not None:
+        yield from expect_priorities(store.topics, topic)
     after, now_ms = yield from schedules_of(store).change(topic, id, noted)
     return _put(topic, id, before, after, now_ms)
 

@@ -2,7 +2,8 @@
 
 A record consists of lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url, and
 the body: JSON without line breaks, or an encoded body (codec/envelope.py), which may contain any byte. A field that the
-job does not have is an empty line. The line of the url goes on with a separator and the key, if the job has a key.
+job does not have is an empty line. The line of the url goes on with a separator and the first letter of the priority,
+if that is not normal, and with another one and the key, if the job has a key.
 """
 
 from __future__ import annotations
@@ -16,13 +17,26 @@ from ...codec.envelope import Envelope, as_text, check_version, from_text
 from ...errors import InvalidInput
 from ...job.after import NEVER_MS, Waits, check_on_failure, parents_of
 from ...job.body import encode_body
-from ...job.job import ENCODED, Decoder, Job, NewJob, check_id, check_key, check_ttr, check_url
+from ...job.job import (
+    ENCODED,
+    Decoder,
+    Job,
+    NewJob,
+    Priority,
+    check_id,
+    check_key,
+    check_priority,
+    check_ttr,
+    check_url,
+)
 from ...job.retry import RetrySchedule
 from ...job.uniqueness import DerivedId, rule_of
 from ...times.durations import Duration, Moment, moment_ms, to_ms
 
 # Ids are base64 with characters that need no escape in a URL. "-" is avoided: options begin with it on a command line.
-_SEPARATOR = "\x1f"
+_SEPARATOR, _OF_PRIORITY = "\x1f", "\x1d"
+_PRIORITIES: dict[str, Priority] = {"h": "high", "l": "low"}
+_NONE: tuple[None, None, None] = (None, None, None)
 _IN_IDS = bytes.maketrans(b"+/", b"_.")
 
 
@@ -40,11 +54,12 @@ class Encoded(NamedTuple):
     key: str | None = None
     has_new_id: bool = False  # which nobody but this call can have used
     waits: Waits | None = None  # for these; then ``when`` is not used
+    priority: Priority | None = None  # None: normal
 
     @property
     def is_plain(self) -> bool:
-        """Whether its id alone decides where it goes, and whether it is taken; and it waits for nothing."""
-        return self.rule == "" and self.key is None and self.waits is None
+        """Whether its id alone decides where it goes, and whether it is taken; it waits for nothing, and is normal."""
+        return self.rule == "" and self.key is None and self.waits is None and self.priority is None
 
     @property
     def has_rate(self) -> bool:
@@ -59,11 +74,11 @@ class Encoded(NamedTuple):
         when = self.when
         due_ms = now_ms + int(when) if when[0] == "+" else int(when)
         ttr, expire, _nonce, retry, line, body = self.rest.split(b"\n", 5)
-        url, key = url_and_key(line.decode()) if line else (None, None)
+        url, key, priority = line_fields(line.decode()) if line else _NONE
         job = Job(
             topic, self.id, body, due_ms, now_ms,
             int(ttr) if ttr else None, retry.decode() if retry else None, url,
-            int(expire) if expire else None, key=key,
+            int(expire) if expire else None, key=key, priority=priority,
         )  # fmt: skip
         if body[:1] == ENCODED:
             job.read_by(decoder, self.json)
@@ -83,11 +98,13 @@ class Record(NamedTuple):
     url: str | None
     body: bytes
     key: str | None = None
+    priority: Priority | None = None
 
     def from_created(self) -> bytes:
         """The record from created_ms on, in the form that restore takes."""
         ttr, expire = ("" if ms is None else ms for ms in (self.ttr_ms, self.expire_ms))
-        head = f"{self.created_ms}\n{ttr}\n{expire}\n{self.nonce}\n{self.retry or ''}\n{url_line(self.url, self.key)}\n"
+        line = url_line(self.url, self.key, self.priority)
+        head = f"{self.created_ms}\n{ttr}\n{expire}\n{self.nonce}\n{self.retry or ''}\n{line}\n"
         return head.encode() + self.body
 
 
@@ -120,7 +137,10 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
         body = Envelope(check_version(new.version), (), plain).sealed()
     rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{_line_of(new)}\n".encode() + body
     rule = rule_of(new.id, new.unique_for, new.rate_of_id, new.at_most, new.unique_after)
-    return Encoded(id, when, rest, nonce, b"" if body is plain else plain, rule, new.key, new.id is None, waits)
+    priority = _priority_of(new)
+    return Encoded(
+        id, when, rest, nonce, b"" if body is plain else plain, rule, new.key, new.id is None, waits, priority
+    )
 
 
 def as_waiting(job: Encoded, waits: Waits, nonce: str | None = None) -> Encoded:
@@ -154,7 +174,7 @@ def _id_of(id: str | DerivedId, body: bytes) -> str:
 
 def _line_of(new: NewJob) -> str:
     url = None if new.url is None else check_url(new.url)
-    return url_line(url, None if new.key is None else check_key(new.key))
+    return url_line(url, None if new.key is None else check_key(new.key), _priority_of(new))
 
 
 def body_of(job: Encoded) -> bytes:
@@ -213,11 +233,11 @@ def job_in(topic: str, id: str, record: bytes, decoder: Decoder | None = None, k
     body, if that is not plain JSON. ``kind``: the class that it is made of.
     """
     head, created, ttr, expire, _nonce, retry, line, body = record.split(b"\n", 7)
-    url, key = url_and_key(line.decode()) if line else (None, None)
+    url, key, priority = line_fields(line.decode()) if line else _NONE
     job = kind(
         topic, id, body, int(head[12:]), int(created),
         int(ttr) if ttr else None, retry.decode() if retry else None, url,
-        int(expire) if expire else None, key=key,
+        int(expire) if expire else None, key=key, priority=priority,
     )  # fmt: skip
     if body[:1] == ENCODED:
         job.read_by(decoder)
@@ -231,22 +251,42 @@ def body_in(record: bytes) -> bytes:
 
 def record_in(record: bytes) -> Record:
     head, created, ttr, expire, nonce, retry, line, body = record.split(b"\n", 7)
-    url, key = url_and_key(line.decode())
+    url, key, priority = line_fields(line.decode())
     return Record(
         head[:12].decode(), int(head[12:]), int(created), int(ttr) if ttr else None, int(expire) if expire else None,
-        nonce.decode(), retry.decode() or None, url, body, key,
+        nonce.decode(), retry.decode() or None, url, body, key, priority,
     )  # fmt: skip
 
 
-def url_line(url: str | None, key: str | None) -> str:
-    """The line of a record that has the url and the key."""
-    return url or "" if key is None else f"{url or ''}{_SEPARATOR}{key}"
+def _priority_of(new: NewJob) -> Priority | None:
+    return None if new.priority is None else check_priority(new.priority)
+
+
+def url_line(url: str | None, key: str | None, priority: Priority | None = None) -> str:
+    """The line of a record that has the url, the priority and the key."""
+    line = (url or "") if priority is None else f"{url or ''}{_OF_PRIORITY}{priority[0]}"
+    return line if key is None else f"{line}{_SEPARATOR}{key}"
+
+
+def line_fields(line: str) -> tuple[str | None, str | None, Priority | None]:
+    """The reverse of url_line."""
+    url, _, key = line.partition(_SEPARATOR)
+    url, _, letter = url.partition(_OF_PRIORITY)
+    return url or None, key or None, _PRIORITIES.get(letter)
 
 
 def url_and_key(line: str) -> tuple[str | None, str | None]:
-    """The reverse of url_line."""
+    """The line's parts before and behind the separator: ``url_line`` makes it of them again. The first one has the
+    priority, too.
+    """
     url, _, key = line.partition(_SEPARATOR)
     return url or None, key or None
+
+
+def url_and_priority(url: str | None) -> tuple[str | None, Priority | None]:
+    """What the first of these parts holds."""
+    found, _, priority = line_fields(url or "")
+    return found, priority
 
 
 def nonce_of(record: bytes) -> str:

@@ -18,11 +18,16 @@ _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a rece
 
 
 class AttemptScripts(ScriptCalls):
-    def move(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
-        """``permitted``: ``permit`` has granted the limit; in a topic with a rate, nothing moves without that."""
+    def move(
+        self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False, prioritized: bool = False
+    ) -> Op[Moved]:
+        """``permitted``: ``permit`` has granted the limit; in a topic with a rate, nothing moves without that.
+        ``prioritized``: the topic has priorities.
+        """
+        name = "move_ranked" if prioritized else "move"
         reply = yield from self._run(
-            "move",
-            keys_of("move", k, groups=groups),
+            name,
+            keys_of(name, k, groups=groups),
             (self._now(), limit, ",".join(groups), int(permitted)),
         )
         return moved_in(reply)
@@ -41,12 +46,14 @@ class AttemptScripts(ScriptCalls):
         ttr_ms: int,
         read: Sequence[bytes | str] = (),
         at_once: int = MAX_CLAIM,
+        prioritized: bool = False,
     ) -> Op[Claimed]:
         """At most ``count`` jobs, of which the caller starts the first ``at_once`` at once. ``read``: the Entries of a
-        blocking read; those beyond ``count`` are handed back.
+        blocking read; those beyond ``count`` are handed back. ``prioritized``: the topic has priorities.
         """
+        name = "claim_ranked" if prioritized else "claim"
         args = (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read)
-        reply = yield from self._run("claim", keys_of("claim", k, group), args)
+        reply = yield from self._run(name, keys_of(name, k, group), args)
         claimed = claimed_in(reply)
         if claimed is None:
             raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")

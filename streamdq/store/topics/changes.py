@@ -8,8 +8,8 @@ the registry (``former``) until none of them is where it was put by that number:
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 from ...config import MOST_FORMER, START_WITHIN_S, Layout, TopicSettings
 from ...errors import TopicNotEmpty, TopicServed
@@ -224,12 +224,31 @@ def expect_keys(topics: Topics, topic: str) -> Op[TopicSettings]:
 
 def expect_links(topics: Topics, topic: str) -> Op[TopicSettings]:
     """Creates the topic if it does not exist, and has movers look for jobs in it that wait for others."""
+    return _marked(topics, topic, "linked")
+
+
+def expect_priorities(topics: Topics, topic: str) -> Op[TopicSettings]:
+    """Creates the topic if it does not exist, and has its jobs run by their priorities."""
+    return _marked(topics, topic, "prioritized")
+
+
+def _marked(topics: Topics, topic: str, mark: Literal["linked", "prioritized"]) -> Op[TopicSettings]:
     settings = topics.cached(topic)
-    if settings is None or not settings.linked:
+    if settings is None or not getattr(settings, mark):
         settings = yield from topics.ensure(topic)
-        if not settings.linked:
-            settings = yield from topics.change(topic, {"linked": True}, {})
+        if not getattr(settings, mark):
+            settings = yield from topics.change(topic, {mark: True}, {})
     return settings
+
+
+class _New(Protocol):
+    @property
+    def priority(self) -> object: ...
+
+
+def expect_priorities_of(topics: Topics, topic: str, jobs: Iterable[_New]) -> Op[TopicSettings | None]:
+    """The same, if one of these new jobs has a priority; otherwise returns None."""
+    return (yield from expect_priorities(topics, topic)) if any(job.priority is not None for job in jobs) else None
 
 
 def set_paused(topics: Topics, topic: str, paused: bool) -> Op[None]:

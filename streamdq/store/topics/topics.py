@@ -348,7 +348,9 @@ class Topics:
 
 def _marks(settings: TopicSettings, found: Sequence[Configured]) -> dict[str, Any]:
     """What shards have that the registry does not know of, as it was lost."""
-    there = {name for name in ("sharded_by_key", "linked") if any(getattr(shard, name) for shard in found)}
+    there = {
+        name for name in ("sharded_by_key", "linked", "prioritized") if any(getattr(shard, name) for shard in found)
+    }
     return {name: True for name in there if not getattr(settings, name)}
 
 

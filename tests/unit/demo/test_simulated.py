@@ -52,6 +52,7 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
     return table.to_pylist()
 
 
+@pytest.mark.thorough
 def test_as_many_rows_as_were_asked_for_with_the_schema_of_a_dump(table: pa.Table) -> None:
     assert table.num_rows == ROWS
     assert table.schema.equals(arrow_schema(), check_metadata=True)
@@ -107,6 +108,7 @@ def test_a_jobs_attempts_follow_its_retry_steps(rows: list[dict[str, Any]]) -> N
     assert set(followed) == set(range(len(steps_ms)))
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_rows_and_another_does_not(tmp_path: Path) -> None:
     for folder, seed in (("7", 7), ("again", 7), ("8", 8)):
         simulate(LocalFolder(tmp_path / folder), 1000, 1, seed)

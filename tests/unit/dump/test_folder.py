@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.s3 import Bucket
 
 
-@pytest.fixture(params=["path", "file", "memory", "fsspec", "s3"])
+@pytest.fixture(params=["path", "file", "memory", "fsspec", pytest.param("s3", marks=pytest.mark.thorough)])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
     place = tmp_path / "a folder"
     if request.param == "path":
@@ -125,6 +125,7 @@ def test_a_lock_is_for_one_at_a_time_and_ends_with_the_block(tmp_path: Path) -> 
         pass
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("there", [True, False])
 def test_two_commits_at_once_in_a_bucket_both_hold(bucket: Bucket, there: bool) -> None:
     folder, other = (open_folder(f"{bucket.url}/dump") for _ in range(2))
@@ -145,12 +146,14 @@ def test_two_commits_at_once_in_a_bucket_both_hold(bucket: Bucket, there: bool) 
     assert folder.files("") == [MANIFEST]
 
 
+@pytest.mark.thorough
 def test_a_writer_that_is_always_overtaken_in_a_bucket_fails(bucket: Bucket) -> None:
     folder, other = (open_folder(f"{bucket.url}/dump") for _ in range(2))
     with pytest.raises(FolderBusy, match=r"another process has changed manifest\.json meanwhile"):
         update_manifest(folder, lambda _: void(update_manifest(other, lambda _: None, new=True)), new=True)
 
 
+@pytest.mark.thorough
 def test_a_store_that_can_not_compare_is_written_to_all_the_same(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

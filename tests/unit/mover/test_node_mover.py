@@ -215,6 +215,21 @@ async def test_a_topic_with_a_rate_is_handed_on() -> None:
 
 
 @in_virtual_time
+async def test_all_that_is_permitted_moves_though_one_call_moves_fewer() -> None:
+    rig = Moving(slow=TOPIC.model_copy(update={"rate": 5.0}))
+    move = rig.move
+
+    def at_most_two(call: Call) -> Any:
+        return move(call._replace(args=(call.args[0], min(2, int(call.args[1])), *call.args[2:])))
+
+    rig.link.answers["move"] = at_most_two
+    rig.add("slow", *[0] * 9)
+    async with rig.running():
+        await rig.mover.move_permitted(rig.shard("slow"), 5)
+    assert [count for _, _, count in rig.moved] == [2, 2, 1]
+
+
+@in_virtual_time
 async def test_a_rate_that_only_the_shard_knows_of_is_learned() -> None:
     rig = Moving()
     rated = TOPIC.model_copy(update={"rate": 5.0, "version": 7})

@@ -100,7 +100,7 @@ def test_configured() -> None:
     layout = Layout(8, (4, 2), 17)
     reply = [1, b"a,b", b"", 7, layout.text.encode(), 0, 1]
     assert configured_in(reply) == Configured(True, ("a", "b"), (), 7, layout, False, True)
-    assert configured_in([0, b"", b"c", 7, b"0", 1, 0]) == Configured(False, (), ("c",), 7, Layout(0), True)
+    assert configured_in([0, b"", b"c", 7, b"0", 1, 0, 0]) == Configured(False, (), ("c",), 7, Layout(0), True)
 
 
 def test_a_dumps_registration() -> None:

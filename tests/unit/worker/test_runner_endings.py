@@ -391,6 +391,20 @@ async def test_the_drain(handler: Any, grace_s: float, ends: dict[str, AttemptRe
 
 
 @in_virtual_time
+async def test_an_attempt_that_is_cancelled_together_with_its_worker_goes_back() -> None:
+    """asyncio.run does that; the attempt may end before the worker begins to drain."""
+    rig = Rig(forever)
+    worker = asyncio.create_task(forever())
+    rig.runner._ends.serve_in(worker)
+    rig.runner.take([held("1")])
+    await asyncio.sleep(0)
+    for task in [*rig.runner._running, worker]:
+        task.cancel()
+    await asyncio.wait([worker])
+    assert await rig.have_ended(1) == {"1": RELEASED}
+
+
+@in_virtual_time
 async def test_what_was_over_its_ttr_when_the_drain_came_has_failed_and_is_not_handed_back() -> None:
     rig = Rig(slow, retry="1s")
     watch = asyncio.create_task(rig.deadlines.run())

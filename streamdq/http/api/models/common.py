@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictFloat, StrictInt, Stric
 from pydantic_core import PydanticCustomError
 
 from ....errors import InvalidInput
-from ....job.job import MAX_VERSION
+from ....job.job import MAX_VERSION, Priority
 from ....job.retry import MAX_STEPS
 from ....options import OF_JOB
 from ....times.durations import MAX_DURATION_CHARS
@@ -34,6 +34,7 @@ RetryIn = Annotated[
 ExpireIn = Annotated[DurationIn | None, Field(description=f"{OF_JOB['expire']} {DURATION}")]
 UrlIn = Annotated[Annotated[StrictStr, Field(max_length=4096)] | None, Field(description=OF_JOB["url"])]
 VersionIn = Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description=OF_JOB["version"])]
+PriorityIn = Annotated[Priority | None, Field(description=OF_JOB["priority"])]
 # What names may be, in terms of JSON Schema; job/job.py checks it, and says in its own words what is wrong.
 NAME: dict[str, Any] = {"minLength": 1, "not": {"enum": [".", ".."]}, "pattern": r"^[^\u0000-\u001f\u007f-\u009f]+$"}
 TOPIC_NAME = NAME | {"pattern": r"^[^\u0000-\u0020\u007f-\u00a0{}]+$"}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from ....job.after import OnFailure
-from ....job.job import MAX_ID_BYTES, MAX_KEY_CHARS, JobState, NewJob
+from ....job.job import MAX_ID_BYTES, MAX_KEY_CHARS, JobState, NewJob, Priority
 from ....job.uniqueness import UniqueAfter
 from ....options import OF_JOB
 from ....store.history.rows import Event
@@ -18,6 +18,7 @@ from .common import (
     DurationIn,
     ExpireIn,
     In,
+    PriorityIn,
     RetryIn,
     Ttr,
     UrlIn,
@@ -30,7 +31,7 @@ from .common import (
 EXAMPLE_JOB: dict[str, Any] = {
     "topic": "order.close", "id": "order-42", "state": "delayed", "body": {"order_id": 42}, "due_ms": 1900000000000,
     "created_ms": 1899998200000, "attempt": 0, "step": 0, "ttr_ms": None, "retry": "15000ms 180000ms", "url": None,
-    "expire_ms": None, "key": None, "waits_for": None, "groups": {},
+    "expire_ms": None, "key": None, "priority": "normal", "waits_for": None, "groups": {},
 }  # fmt: skip
 _EXAMPLE_EVENT: dict[str, Any] = {
     "event": "retry", "group": "default", "attempt": 1, "step": 0, "consumer": "host-4711-9f3a",
@@ -97,6 +98,7 @@ class JobIn(In):
         Field(description=OF_JOB["after"]),
     ] = None
     on_failure: Annotated[OnFailure, Field(description=OF_JOB["on_failure"])] = "block"
+    priority: PriorityIn = None
 
     model_config = ConfigDict(
         extra="forbid",
@@ -195,6 +197,7 @@ class JobOut(BaseModel):
     url: str | None
     expire_ms: int | None
     key: str | None = None
+    priority: Priority = "normal"
     waits_for: DependenciesOut | None = Field(default=None, description="Of a job that waits for others.")
     groups: dict[str, GroupProgressOut]
 

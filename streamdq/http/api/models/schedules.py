@@ -10,7 +10,20 @@ from ....job.job import NewJob
 from ....operations.schedules.define import ScheduleOptions, planned
 from ....options import MOMENT, OF_SCHEDULE
 from ....schedules.definition import Definition
-from .common import DURATION, DurationIn, ExpireIn, In, RetryIn, Ttr, UrlIn, VersionIn, due_from, example, one_of
+from .common import (
+    DURATION,
+    DurationIn,
+    ExpireIn,
+    In,
+    PriorityIn,
+    RetryIn,
+    Ttr,
+    UrlIn,
+    VersionIn,
+    due_from,
+    example,
+    one_of,
+)
 
 MomentIn = StrictInt | Annotated[StrictStr, Field(max_length=64)]
 
@@ -52,6 +65,7 @@ class ScheduleIn(In):
     expire: ExpireIn = None
     url: UrlIn = None
     version: VersionIn = 1
+    priority: PriorityIn = None
 
     model_config = ConfigDict(
         extra="forbid",
