@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..config import MAX_BATCH
@@ -37,14 +37,22 @@ class _NewsFor(NamedTuple):
     follower: Follower
 
 
-class _Told(NamedTuple):
-    """The lines of followers that have ended, by ending; the endings that did not reach all; and those of jobs whose
-    flow was cancelled, so that their children must not start.
+class _Answers:
+    """What those have answered that endings were reported to: by the field of the ending, the lines of followers that
+    have ended; the endings that did not reach all; and those of jobs whose flow was cancelled.
     """
 
-    gone: dict[str, list[str]]
-    failed: set[str]
-    closed: set[str]
+    def __init__(self) -> None:
+        self.gone: dict[str, list[str]] = {}
+        self.failed: set[str] = set()
+        self.closed: set[str] = set()
+
+    def note(self, news: _NewsFor, answer: Received) -> None:
+        field = news.ending.field
+        if answer is Received.ENDED:
+            self.gone.setdefault(field, []).append(news.follower.line)
+        elif answer is Received.CLOSED:
+            self.closed.add(field)
 
 
 class _Question(NamedTuple):
@@ -70,8 +78,10 @@ class Endings(ShardLoop):
         found = await arun(self._link, self._scripts.endings(shard, _AT_ONCE))
         self._time.observe(found.now_ms, time.monotonic())
         next_ms = [found.next_ms]
-        if found.endings:
-            next_ms.append(await self._deliver(shard, found.now_ms, found.endings))
+        if to_put_in := [one for one in found.endings if one.children == TO_PUT_IN]:
+            next_ms.append(await self._put_in(shard, found.now_ms, to_put_in))
+        if others := [one for one in found.endings if one.children != TO_PUT_IN]:
+            next_ms.append(await self._report(shard, found.now_ms, others))
         if 0 <= found.look_ms <= found.now_ms:
             next_ms.append(await self._look_after(shard))
         else:
@@ -79,37 +89,6 @@ class Endings(ShardLoop):
         return self._moment(min((ms for ms in next_ms if ms >= 0), default=-1), found.now_ms)
 
     # -- endings
-
-    async def _deliver(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
-        """Tells all followers, and notes which of them have ended, and when to tell the others again. Returns when to
-        look again.
-        """
-        to_put_in = [one for one in endings if one.children == TO_PUT_IN]
-        if to_put_in:
-            again_ms = await self._put_in(shard, now_ms, to_put_in)
-            others = [one for one in endings if one.children != TO_PUT_IN]
-            return min(again_ms, await self._deliver(shard, now_ms, others)) if others else again_ms
-        told = await self._tell_all(_NewsFor(one, who) for one in endings for who in one.followers if not who.is_child)
-        # Children start once all that wait for them know of them.
-        started = await self._tell_all(
-            _NewsFor(one._replace(how="cancelled") if one.field in told.closed else one, who)
-            for one in endings
-            if one.children and one.field not in told.failed
-            for who in one.followers
-            if who.is_child
-        )
-        gone, failed = told.gone, told.failed | started.failed
-        for field, lines in started.gone.items():
-            gone.setdefault(field, []).extend(lines)
-        again = [now_ms + (_SOON_MS if one.field in failed else _again_ms(one, now_ms)) for one in endings]
-        args = [
-            value
-            for one, at_ms in zip(endings, again, strict=True)
-            for value in (one.field, one.generation, at_ms, "\n".join(gone.get(one.field, [])))
-        ]
-        await arun(self._link, self._scripts.delivered(shard, args))
-        # A follower that is not there may come yet: ``delivered`` then has the news sent again soon.
-        return min([now_ms + _SOON_MS, *again] if gone else again)
 
     async def _put_in(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
         """Puts in the children of jobs that have ended. Nobody hears of these ends before that. Returns when to look
@@ -124,42 +103,54 @@ class Endings(ShardLoop):
                 again_ms = now_ms + _SOON_MS
         return again_ms
 
-    async def _tell_all(self, news: Iterable[_NewsFor]) -> _Told:
+    async def _report(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
+        """Reports them to all followers, and notes which of these have ended, and when to report to the others again.
+        Returns when to look again.
+        """
+        answers = _Answers()
+        await self._report_to(answers, (_NewsFor(one, who) for one in endings for who in one.others))
+        # Children start once all that wait for them know of them.
+        await self._report_to(answers, self._for_children(endings, answers))
+        args: list[str | int] = []
+        next_ms = now_ms + _AGAIN_AT_MOST_MS
+        for one in endings:
+            again_ms = now_ms + (_SOON_MS if one.field in answers.failed else _again_ms(one, now_ms))
+            args += (one.field, one.generation, again_ms, "\n".join(answers.gone.get(one.field, ())))
+            next_ms = min(next_ms, again_ms)
+        await arun(self._link, self._scripts.delivered(shard, args))
+        # A follower that is not there may come yet: ``delivered`` then has the news sent again soon.
+        return min(next_ms, now_ms + _SOON_MS) if answers.gone else next_ms
+
+    @staticmethod
+    def _for_children(endings: Iterable[Ending], answers: _Answers) -> Iterator[_NewsFor]:
+        """If the flow was cancelled, its children are, too."""
+        for ending in endings:
+            if ending.children and ending.field not in answers.failed:
+                news = ending._replace(how="cancelled") if ending.field in answers.closed else ending
+                for one in ending.added:
+                    yield _NewsFor(news, one)
+
+    async def _report_to(self, answers: _Answers, news: Iterable[_NewsFor]) -> None:
         places: dict[ShardKeys, list[_NewsFor]] = {}
         for one in news:
             place = self._session.keys.shard(one.follower.topic, one.follower.shard)
             places.setdefault(place, []).append(one)
-        told = _Told({}, set(), set())
-        replies = await asyncio.gather(
-            *(self._deliver_to(place, some) for place, some in places.items()), return_exceptions=True
-        )
-        for (place, some), lines in zip(places.items(), replies, strict=True):
-            if isinstance(lines, BaseException):
-                if not isinstance(lines, Exception):
-                    raise lines
-                self._failures.pause_after(place, lines)
-                told.failed.update(news.ending.field for news in some)
-                continue
-            for (ending, who), now in lines:
-                if now is Received.ENDED:
-                    told.gone.setdefault(ending.field, []).append(who.line)
-                elif now is Received.CLOSED:
-                    told.closed.add(ending.field)
-        return told
+        await asyncio.gather(*(self._try_to_report(answers, place, some) for place, some in places.items()))
 
-    async def _deliver_to(self, place: ShardKeys, news: Sequence[_NewsFor]) -> list[tuple[_NewsFor, Received]]:
-        """Returns what each has answered."""
-        answers: list[tuple[_NewsFor, Received]] = []
-        # What is for the same job together: a call does so much.
-        news = sorted(news, key=lambda one: (one.follower.id, one.follower.nonce))
-        said = [
-            News(one.id, one.nonce, one.place, ending.generation, ending.how, children=children_for(ending, one))
-            for ending, one in news
-        ]
-        for some in parts(range(len(news)), lambda i: 1 + len(said[i].children), MAX_BATCH, MAX_BATCH):
-            replies = await arun(self._link, self._scripts.deliver(place, [said[i] for i in some]))
-            answers += [(news[i], now) for i, now in zip(some, replies, strict=True)]
-        return answers
+    async def _try_to_report(self, answers: _Answers, place: ShardKeys, news: Sequence[_NewsFor]) -> None:
+        """What a node that does not answer should hear is sent again soon."""
+        try:
+            # What is for the same job together: a call does so much.
+            for some in parts(sorted(news, key=_to), _size_of, MAX_BATCH, MAX_BATCH):
+                said = [
+                    News(to.id, to.nonce, to.place, one.generation, one.how, children=children_for(one, to))
+                    for one, to in some
+                ]
+                for one, answer in zip(some, await arun(self._link, self._scripts.deliver(place, said)), strict=True):
+                    answers.note(one, answer)
+        except Exception as error:
+            self._failures.pause_after(place, error)
+            answers.failed.update(one.ending.field for one in news)
 
     # -- jobs that wait
 
@@ -202,3 +193,12 @@ class Endings(ShardLoop):
 def _again_ms(ending: Ending, now_ms: int) -> int:
     """In how long to tell again, if it has not ended: the longer ago the ending, the later."""
     return min(max(_AGAIN_MS, now_ms - ending.generation), _AGAIN_AT_MOST_MS)
+
+
+def _to(news: _NewsFor) -> tuple[str, str]:
+    return news.follower.id, news.follower.nonce
+
+
+def _size_of(news: _NewsFor) -> int:
+    """How many lines a call gets with it."""
+    return 1 if news.follower.is_child else 1 + len(news.ending.added)

@@ -58,7 +58,7 @@ class Family:
         made = encode(NewJob({"id": id}, id=id), 1000)
         made = as_waiting(made, Waits((), "block", 0), self.life(id))
         self.flow.linked.made[id] = made
-        return Child("t", id, None, made.nonce, 0, (("n-d", "d"),), made.rest)
+        return Child("t", id, None, made.nonce, 0, (("n-d", "d"),), None, made.rest)
 
     def life(self, id: str) -> str:
         return f"{ord(id):02x}{LIFE[2:]}"
@@ -104,8 +104,8 @@ def family(shard: Shard) -> Family:
 
 def test_what_is_stored_of_them_is_read_again() -> None:
     children = [
-        Child("t", "a", None, "1", 0, (("n", "d"), ("m", "e\x1f")), b"rest\nwith lines\n{}"),
-        Child("u", "ü", "key", "2", 7, (), b""),
+        Child("t", "a", None, "1", 0, (("n", "d"), ("m", "e\x1f")), "high", b"rest\nwith lines\n{}"),
+        Child("u", "ü", "key", "2", 7, (), None, b""),
     ]
     assert children_in(children_text(children[:1]) + children_text(children[1:])) == children
 
@@ -235,7 +235,7 @@ def test_nobody_waits_any_more(shard: Shard) -> None:
     """The flow was forgotten, and so are they."""
     shard.enqueue("p")
     row = shard.take()
-    text = children_text([Child("t", "a", None, LIFE, 0, (), b"rest")])
+    text = children_text([Child("t", "a", None, LIFE, 0, (), None, b"rest")])
     claim: list[Any] = [row.main, row.entry, row.id, "row", text, "children"]
     assert not shard.call("finish", "default", shard.generation("default"), shard.consumer, claim).stale
     assert not shard.redis("EXISTS", shard.k.followers)

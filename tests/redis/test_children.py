@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -214,6 +214,46 @@ async def test_an_awaited_claim(stepped: Space, mover: Mover) -> None:
     assert {stepped.state(id, "extra") for id in "ab"} == {"ready"}
 
 
+async def test_tasks_of_a_handler_add_jobs_at_the_same_time(stepped: Space, mover: Mover) -> None:
+    join_of(stepped, 1)
+    await mover.look()
+    async with AsyncQueue(stepped.url, NAMESPACE, settings=SETTINGS, clock=stepped.clock) as queue:
+        claim = await queue.take("part")
+        assert claim
+        await asyncio.gather(*(claim.flow.enqueue("extra", n, before=JOIN) for n in range(5)))
+        await claim.finish()
+    await mover.look()
+    assert stepped.stats("extra").ready == 5
+
+
+async def test_the_attempt_ends_while_a_task_adds_a_job(stepped: Space, mover: Mover) -> None:
+    join_of(stepped, 1)
+    await mover.look()
+    async with AsyncQueue(stepped.url, NAMESPACE, settings=SETTINGS, clock=stepped.clock) as queue:
+        claim = await queue.take("part")
+        assert claim
+
+        def bodies() -> Iterator[NewJob]:
+            claim._held.ended = True
+            yield NewJob(1)
+
+        with pytest.raises(StaleClaim, match="has ended"):
+            await claim.flow.enqueue_many("extra", bodies())
+        claim._held.ended = False
+        await claim.finish()
+
+
+async def test_a_priority_marks_the_topic(stepped: Space, mover: Mover) -> None:
+    claim = await begun(stepped, mover)
+    claim.flow.enqueue_many("extra", [NewJob(1, id="e", priority="high")])
+    claim.finish()
+    await mover.look()
+    assert stepped.job("e", "extra").priority == "high"
+    settings = carry_out(stepped.queue, store_of(stepped.queue).topics.renew("extra"))
+    assert settings
+    assert settings.prioritized
+
+
 @pytest.mark.parametrize("end", ["fail", "bury", "lost", "aborted"])
 async def test_nothing_is_left_of_what_was_added(stepped: Space, mover: Mover, end: str) -> None:
     claim = await begun(stepped, mover)
@@ -264,7 +304,7 @@ async def test_what_is_refused(stepped: Space, mover: Mover, monkeypatch: pytest
     with pytest.raises(InvalidInput, match="at most 100 bytes"):
         claim.flow.enqueue("extra", "x" * 100)
     monkeypatch.setattr(added, "MAX_PARENTS", 3)
-    with pytest.raises(InvalidInput, match="has 3 jobs already"):
+    with pytest.raises(InvalidInput, match="the flow has more than 3"):
         claim.flow.enqueue("extra", 1)
     elsewhere = replace(claim._held, shard=cast("Any", None))  # as in a process for handlers
     with pytest.raises(InvalidInput, match="in a process"):

@@ -108,8 +108,8 @@ def claimed(model: Model, job: Tracked, group: str, again: bool) -> None:
 
 async def add_children(world: World, job: RunningJob) -> None:
     """What some handlers do: a job is added to the flow of their own, and may be a condition of others, too."""
-    random, model = world.random, world.model
-    if not world.flows or world.calm or random.random() >= 0.12:  # with three groups, few add more than one
+    random, model = world.adds, world.model
+    if random is None or world.calm or random.random() >= 0.25:  # with three groups, a child has fewer than one
         return
     lives = [life for life in model.first_of if life[1] == job.id]
     waiting = [

@@ -18,13 +18,13 @@ from ...keys import shard_of
 from ...link.connection import AsyncLink, Link
 from ...link.session import Op, arun, run
 from ...options import suggesting
-from ...store.flows.children import Child
+from ...store.flows.children import Child, children_text
 from ...store.jobs import linked, lookup
 from ...store.jobs.links import Follower
 from ...store.jobs.records import Encoded, as_waiting, encode, nonce_of
 from ...store.redis_store import RedisStore
+from ...store.topics.changes import expect_links
 from ...times.durations import Duration, to_ms
-from ..jobs.after import settings_for
 from ..jobs.enqueue import NO_BODY
 from ..jobs.enqueue_many import as_new_job
 from ..jobs.large_bodies import put_away
@@ -36,19 +36,21 @@ if TYPE_CHECKING:
 MOST_CHILDREN = 1_000
 """That an attempt can add."""
 MOST_BYTES = 1024 * 1024
-"""Of their bodies: they are stored together."""
+"""Of their bodies, and of what else is stored of them: it is one text."""
 
 
 def add(
     store: RedisStore, held: ClaimedJob, topic: str, new: Iterable[NewJob], before: After | None
 ) -> Op[list[FlowJob]]:
-    """Raises:
-    InvalidInput: an argument is; or the job belongs to no flow.
-    JobExists: another job has the id.
+    """Adds all of them, or none.
+
+    Raises:
+        InvalidInput: an argument is; or the job belongs to no flow.
+        JobExists: another job has the id.
+        StaleClaim: the attempt has ended.
     """
     topic, job = check_own_topic(topic), held.job
-    if held.ended:
-        raise StaleClaim(f"job {job.id!r}: its attempt has ended, and can't add jobs to its flow")
+    _check_goes_on(held)
     if held.shard is None:
         raise InvalidInput("flow: a handler in a process can't add jobs to its flow; use one in a thread, or async def")
     followers = yield from linked.followers(store.session, held.shard, job.id)
@@ -57,34 +59,47 @@ def add(
         raise InvalidInput(f"flow: job {job.id!r} of topic {job.topic!r} belongs to no flow")
     waiting = yield from _before(store, job, followers, () if before is None else parents_of(before))
     flow = yield from linked.parents_head(store.session, store.session.keys.shard(FLOWS, own.shard), own.id)
-    if flow and flow[1] + len(held.children) >= MAX_PARENTS:
-        raise InvalidInput(f"flow: {own.id!r} has {MAX_PARENTS} jobs already, the most")
-    added, made = [*held.children], list[FlowJob]()
-    for one in new:
-        encoded = _encoded(store, topic, one)
+    children, made = list[Child](), list[FlowJob]()
+    for encoded in (_encoded(store, topic, one) for one in new):
         life = yield from _existing(store, topic, encoded, own)
         if not life:
-            child = yield from _child(store, topic, encoded, waiting)
-            added.append(child)
-            _check(added)
+            children.append((yield from _child(store, topic, encoded, waiting)))
+            _check_most(children)
         made.append(FlowJob(topic, encoded.id, encoded.key, life or encoded.nonce))
-    held.children = added
+    # Another task of the handler may have added some meanwhile, or the attempt has ended.
+    _check_goes_on(held)
+    held.children = _together(held.children, children, MAX_PARENTS - (flow[1] if flow else 0))
     return made
+
+
+def _check_goes_on(held: ClaimedJob) -> None:
+    if held.ended:
+        raise StaleClaim(f"job {held.job.id!r}: its attempt has ended, and can't add jobs to its flow")
 
 
 def _child(store: RedisStore, topic: str, job: Encoded, before: tuple[tuple[str, str], ...]) -> Op[Child]:
     (kept,) = yield from put_away(store.session, topic, [job])
-    return Child(topic, job.id, job.key, job.nonce, job.waits.delay_ms if job.waits else 0, before, kept.rest)
+    delay_ms = job.waits.delay_ms if job.waits else 0
+    return Child(topic, job.id, job.key, job.nonce, delay_ms, before, job.priority, kept.rest)
 
 
-def _check(children: Sequence[Child]) -> None:
-    *others, last = children
-    if any((one.topic, one.id) == (last.topic, last.id) for one in others):
-        raise JobExists(last.topic, last.id)
+def _check_most(children: Sequence[Child]) -> None:
     if len(children) > MOST_CHILDREN:
         raise InvalidInput(f"flow: a job can add at most {MOST_CHILDREN} jobs; let one of these add more")
-    if sum(len(one.rest) for one in children) > MOST_BYTES:
-        raise InvalidInput(f"flow: the bodies of the jobs that a job adds can have at most {MOST_BYTES} bytes together")
+
+
+def _together(before: Sequence[Child], children: Sequence[Child], most: int) -> list[Child]:
+    """All that the attempt has added. ``most``: for which the flow has room."""
+    found = {(one.topic, one.id): one for one in before}
+    for one in children:
+        if found.setdefault((one.topic, one.id), one) is not one:
+            raise JobExists(one.topic, one.id)
+    _check_most([*found.values()])
+    if len(found) > most:
+        raise InvalidInput(f"flow: with these jobs, the flow has more than {MAX_PARENTS}, the most")
+    if len(children_text(found.values())) > MOST_BYTES:
+        raise InvalidInput(f"flow: the jobs that a job adds can have at most {MOST_BYTES} bytes together")
+    return [*found.values()]
 
 
 def _before(
@@ -124,7 +139,7 @@ def _existing(store: RedisStore, topic: str, job: Encoded, own: Follower) -> Op[
     Raises:
         JobExists: it is another job.
     """
-    settings = yield from settings_for(store, topic, has_keys=job.key is not None)
+    settings = yield from expect_links(store.topics, topic, has_keys=job.key is not None)
     if job.has_new_id:
         return ""
     shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards, job.key))

@@ -79,6 +79,16 @@ class Ending(NamedTuple):
     def life(self) -> str:
         return self.field.partition(SEPARATOR)[2]
 
+    @property
+    def added(self) -> list[Follower]:
+        """The children."""
+        return [one for one in self.followers if one.is_child]
+
+    @property
+    def others(self) -> list[Follower]:
+        """The other followers."""
+        return [one for one in self.followers if not one.is_child]
+
 
 class Endings(NamedTuple):
     """Reply of endings. Times are ms; -1: never."""
