@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+import redis
 
 from streamdq import AsyncQueue, Claim, FlowState, InvalidInput, JobExists, NewJob, RunningJob, StaleClaim, Worker
 from streamdq.errors import JobAborted
@@ -431,6 +432,53 @@ async def test_a_retry_finds_what_an_earlier_attempt_has_added(stepped: Space, m
     assert second.job.id == "f"
     assert second.flow.enqueue("extra", 2, id="f").life, "it is itself of this flow"
     assert first.life
+
+
+async def test_a_failover_undoes_the_end_at_each_step(
+    stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt adds the same job: the join waits for it, whatever has become of it before."""
+    send, left = AsyncLink.send, [0]
+
+    async def cut(link: AsyncLink, *args: Any, **named: Any) -> Any:
+        replies = await send(link, *args, **named)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        return replies
+
+    with redis.Redis.from_url(stepped.url) as client:
+        for number in itertools.count(1):
+            claim = await begun(stepped, mover)
+            part = {key: client.dump(key) for key in client.scan_iter(f"{NAMESPACE}:{{part:*")}
+            claim.flow.enqueue("extra", 1, id="e", before=JOIN)
+            claim.finish()
+            left[0], was_killed = number, False
+            with monkeypatch.context() as patch:
+                patch.setattr(AsyncLink, "send", cut)
+                try:
+                    await mover.look()
+                except (Killed, BaseExceptionGroup):
+                    was_killed = True
+            client.delete(*client.scan_iter(f"{NAMESPACE}:{{part:*"))
+            for key, value in part.items():
+                client.restore(key, 0, value)
+            again = Claim(stepped.queue, replace(claim._held, ended=False, children=()))
+            again.flow.enqueue("extra", 1, id="e", before=JOIN)
+            again.finish()
+            await mover.look()
+            assert stepped.state("join", "join") == "waiting", number
+            claimed(stepped, "extra").finish()
+            await mover.look()
+            claimed(stepped, "join").finish()
+            assert stepped.stats("extra").ready == 0
+            await mover.look()
+            stepped.clock.advance("25h")  # type: ignore[union-attr]
+            await mover.look()
+            await mover.look()
+            if not was_killed:
+                break
+    assert number > 8
 
 
 async def test_while_the_topic_is_resharded(stepped: Space, mover: Mover) -> None:

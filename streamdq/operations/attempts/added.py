@@ -24,7 +24,7 @@ from ...store.jobs.links import Follower
 from ...store.jobs.records import Encoded, as_waiting, encode, nonce_of
 from ...store.redis_store import RedisStore
 from ...store.topics.changes import expect_links
-from ...times.durations import Duration, to_ms
+from ...times.durations import Duration
 from ..jobs.enqueue import NO_BODY
 from ..jobs.enqueue_many import as_new_job
 from ..jobs.large_bodies import put_away
@@ -61,11 +61,12 @@ def add(
     flow = yield from linked.parents_head(store.session, store.session.keys.shard(FLOWS, own.shard), own.id)
     children, made = list[Child](), list[FlowJob]()
     for encoded in (_encoded(store, topic, one) for one in new):
+        # Those that are to wait for one of an earlier attempt may not know of it, if a failover has undone that end.
         life = yield from _existing(store, topic, encoded, own)
-        if not life:
-            children.append((yield from _child(store, topic, encoded, waiting)))
-            _check_most(children)
-        made.append(FlowJob(topic, encoded.id, encoded.key, life or encoded.nonce))
+        child = yield from _child(store, topic, _of_life(encoded, life) if life else encoded, waiting)
+        children.append(child)
+        _check_most(children)
+        made.append(FlowJob(topic, child.id, child.key, child.nonce))
     # Another task of the handler may have added some meanwhile, or the attempt has ended.
     _check_goes_on(held)
     held.children = _together(held.children, children, MAX_PARENTS - (flow[1] if flow else 0))
@@ -129,8 +130,11 @@ def _encoded(store: RedisStore, topic: str, new: NewJob) -> Encoded:
         raise InvalidInput("after: a job that is added at run time waits for the running one alone; pass before")
     # For the checks of what does not go together with a flow.
     job = encode(replace(new, after=(FLOWS, "any")), bodies.most_json_bytes, bodies.seal(topic))
-    delay_ms = 0 if new.delay is None else to_ms(new.delay)
-    return as_waiting(job, Waits((), "block", delay_ms), os.urandom(8).hex())
+    return _of_life(job, os.urandom(8).hex())
+
+
+def _of_life(job: Encoded, life: str) -> Encoded:
+    return as_waiting(job, Waits((), "block", job.waits.delay_ms if job.waits else 0), life)
 
 
 def _existing(store: RedisStore, topic: str, job: Encoded, own: Follower) -> Op[str]:
