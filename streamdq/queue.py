@@ -264,7 +264,7 @@ class Queue(_Base):
     @suggesting
     def events(self, topic: str, *, since: Bound | None = None, timeout: Duration | None = None) -> Events:
         """Follows the topic: ``for event in queue.events("order.close"):`` gets the rows of its history as they are
-        written, each with what failed (docs/events.md).
+        written, each with what failed (docs/history.md).
 
         ``since``: the ``position`` of earlier events; or a moment, or a text such as "-1h" counted from now; None: from
         now on. ``timeout``: the iteration ends if nothing happens for so long; None: it goes on for ever.

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -23,7 +23,7 @@ from ..threads import HandlerThreads
 from .address import Target, parse_url
 from .cluster import Slots, learned, routed
 from .command import Command
-from .credentials import Login, credentials_of
+from .credentials import InThread, Login, credentials_of
 from .deadline import timed
 from .failures import LinkError
 from .node import AsyncConnections, Begun, ConnectionLimits, Connections
@@ -46,12 +46,33 @@ class _Flavour(NamedTuple):
     retry: Any
     fake: str
     connections: Any
-    keeping_time: Callable[[type], Any]  # adds the deadline; asynchronous calls have a time-out around them instead
+    connection: Callable[[type], Any]  # adds the deadline; asynchronous calls have a time-out around them instead
     fake_connection: Callable[[type], Any]
 
 
 def _as_it_is(connection_class: type) -> Any:
     return connection_class
+
+
+class _ReadingAside:
+    """A connection whose certificates are read in a thread. That takes 40 ms where the system's are trusted as well, for
+    which the event loop would stand still.
+    """
+
+    in_thread: InThread | None = None
+
+    async def _connect(self) -> None:
+        if self.in_thread is not None:
+            await self.in_thread(self.ssl_context.get)  # type: ignore[attr-defined]
+        await super()._connect()  # type: ignore[misc]
+
+
+@cache
+def _reading_aside(connection_class: type) -> Any:
+    """The same class of connections; those by TLS read their certificates in a thread."""
+    if not issubclass(connection_class, redis.asyncio.SSLConnection):
+        return connection_class
+    return type(f"ReadingAside{connection_class.__name__}", (_ReadingAside, connection_class), {})
 
 
 def _ending_reads(connection_class: Any) -> Any:
@@ -77,7 +98,7 @@ _SYNC = _Flavour(
 )  # fmt: skip
 _ASYNC = _Flavour(
     redis.asyncio.ConnectionPool, redis.asyncio.SSLConnection, AsyncSentinel,
-    redis.asyncio.retry.Retry, "FakeAsyncRedis", AsyncConnections, _as_it_is, _ending_reads,
+    redis.asyncio.retry.Retry, "FakeAsyncRedis", AsyncConnections, _reading_aside, _ending_reads,
 )  # fmt: skip
 # No limits of redis-py's pools: node.py has its own.
 _OPTIONS = {"protocol": 2, "socket_timeout": None, "max_connections": 2**31}
@@ -173,12 +194,15 @@ class _Routes:
 
     def _connections(self, pool: Any, has_left: Callable[[Any], bool] | None = None) -> Any:
         """Uses only the pool's class and arguments of connections; the pool itself would count them."""
-        connection_class = self._flavour.keeping_time(pool.connection_class)
+        connection_class = self._flavour.connection(pool.connection_class)
         credentials = self._credentials
 
         def make() -> Any:
             login = {"credential_provider": Login(credentials, self._log_in)} if credentials else {}
-            return connection_class(**{**pool.connection_kwargs, **_UNNAMED, **login})
+            connection = connection_class(**{**pool.connection_kwargs, **_UNNAMED, **login})
+            if isinstance(connection, _ReadingAside):
+                connection.in_thread = self._log_in
+            return connection
 
         def is_over(connection: Any) -> bool:
             return connection.credential_provider.is_old or (has_left is not None and has_left(connection))
@@ -190,7 +214,7 @@ class _Routes:
         return function(*args)
 
     async def _log_in(self, function: Callable[..., T]) -> T:
-        """The same for what asks a credential provider."""
+        """The same for what asks a credential provider, or reads certificates."""
         return function()
 
     def _sentinels_of(self, flavour: _Flavour, epoch: Epoch) -> Any:
@@ -213,7 +237,7 @@ class _Routes:
         first = self._sentinels_of(self._flavour, epoch)
         for client in first.sentinels:
             pool = client.connection_pool
-            pool.connection_class = self._flavour.keeping_time(pool.connection_class)
+            pool.connection_class = self._flavour.connection(pool.connection_class)
         self._sentinels = first.sentinels
         return first.master_for(self.target.service).connection_pool
 

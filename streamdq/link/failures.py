@@ -19,7 +19,7 @@ _namespace: ContextVar[str] = ContextVar("namespace", default="")
 
 class LinkError(Exception):
     """A call without a reply. ``sent`` False: Redis can't have run it. ``answered``: the replies of a Cluster's other
-    nodes, by the commands' indexes. ``refused``: nobody listens there.
+    nodes, by the commands' indexes. ``refused``: nobody listens there. ``timed_out``: the time for it was over.
     """
 
     def __init__(self, cause: BaseException, sent: bool) -> None:
@@ -27,6 +27,7 @@ class LinkError(Exception):
         self.sent = sent
         self.answered: dict[int, Any] = {}
         self.refused = _was_refused(cause)
+        self.timed_out = isinstance(cause, TimeoutError | redis.TimeoutError)
 
 
 def _was_refused(error: BaseException | None) -> bool:

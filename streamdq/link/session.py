@@ -149,15 +149,19 @@ class Session:
         deadline = time.monotonic() + request.timeout_s
         known: dict[int, Any] = {}  # what some of a Cluster's nodes have answered when others have not
         left: Sequence[int] = range(len(commands))
+        reason: LinkError | None = None
         while True:
             try:
                 replies: list[Any] = (yield request) if self.route is None else (yield from self.route(request))
                 self.waits_for_redis = True  # it was there, and is expected back
                 return _in_order(known, left, replies) if known else replies
             except LinkError as error:
+                # The last login may have had no time for an answer; why those before it failed says more.
+                if not (error.timed_out and isinstance(reason, LoginRefused | NoCredentials)):
+                    reason = error
                 left_s = deadline - time.monotonic() - pause_s
                 if left_s <= 0 or self._is_final(error, repeatable):
-                    raise self.unavailable(error) from error
+                    raise self.unavailable(reason) from error
                 known |= {left[i]: reply for i, reply in error.answered.items()}
                 left = sorted({*left}.difference(known))
             # Clients that lost Redis at the same moment must not all come back at the same moment.

@@ -43,7 +43,7 @@ class CountedRows(Rows):
             return 0
         beyond = select(func.count()).select_from(ROWS)
         with self._db.reading() as db:
-            return db.execute(beyond.where(*self.that_wait(), due_at() > now_ms() + self.horizon_ms)).scalar_one()
+            return db.execute(beyond.where(*self.that_wait(), due_at() > self.end_of_horizon())).scalar_one()
 
     def _figures_of(self, db: Connection, state: RowState) -> StateFigures:
         c = ROWS.c
@@ -52,6 +52,6 @@ class CountedRows(Rows):
         if self.horizon_ms is not None and state in (RowState.WAITING, RowState.RELAYING):
             since = case((c.made_ms > due_at() - self.horizon_ms, c.made_ms), else_=due_at() - self.horizon_ms)
             if state is RowState.WAITING:
-                where = [*self.that_wait(), due_at() <= now_ms() + self.horizon_ms]
+                where = [*self.that_wait(), due_at() <= self.end_of_horizon()]
         count, age_ms = db.execute(select(func.count(), now_ms() - func.min(since)).where(*where)).one()
         return StateFigures(count, None if age_ms is None else int(age_ms))

@@ -26,6 +26,7 @@ from streamdq.errors import InvalidInput
 from streamdq.keys import NamespaceKeys
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, answer, receiving
+from tests.cases import each
 from tests.redis.harness import NAMESPACE, Space
 from tests.servers import Server, free_port
 from tests.waiting import HANG_S
@@ -145,7 +146,7 @@ async def test_the_connection_itself_is_refused(
     assert everywhere.connections == 0
 
 
-@pytest.mark.parametrize("address", ELSEWHERE)
+@each("address", ELSEWHERE)
 def test_a_socket_is_not_made_for_an_address_that_is_not_public(address: str) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     where = (address, 443, 0, 0) if ":" in address else (address, 443)
@@ -153,7 +154,7 @@ def test_a_socket_is_not_made_for_an_address_that_is_not_public(address: str) ->
         AddressRules().socket_factory(trusted=False)((family, socket.SOCK_STREAM, 6, "", where))
 
 
-@pytest.mark.parametrize("address", PUBLIC)
+@each("address", PUBLIC)
 def test_public_addresses_are_not_refused(address: str) -> None:
     assert AddressRules().refusal(address) is None
     assert AddressRules(deny=[ip_network(address)]).refusal(address) == "denied by a setting"

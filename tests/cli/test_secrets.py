@@ -13,6 +13,7 @@ from streamdq.cli import app as cli
 from streamdq.config import Settings
 from streamdq.link.address import parse_url
 from streamdq.process.logs import beginning_without_credentials, end_without_credentials, hide_credentials, log
+from tests.cases import each
 from tests.cli.conftest import Start
 from tests.servers import Server, binaries
 from tests.waiting import HANG_S, until
@@ -171,7 +172,7 @@ def test_what_knows_the_password_does_not_show_it() -> None:
     assert SECRET not in repr(parse_url(url)) + repr(parse_url(url).describe()) + repr(Settings(url=url))
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "password=swordfish", "PASSWORD=swordfish", "a?key=swordfish", "ba\u017fic swordfish",
@@ -188,12 +189,12 @@ def test_what_knows_the_password_does_not_show_it() -> None:
         "<wsse:Password Type='x'>swordfish</wsse:Password>",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("beside", ["", "…"])
+@each("beside", ["", "…"])
 def test_they_are_hidden_in_text_of_any_alphabet(text: str, beside: str) -> None:
     assert SECRET not in hide_credentials(beside + text)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     [
         "401: {'Authorization': 'Token swordfish', 'Accept': '*/*'}", "X-Api-Key: swordfish", "x-auth-token: swordfish",
@@ -204,7 +205,7 @@ def test_they_are_hidden_in_text_of_any_alphabet(text: str, beside: str) -> None
         '{"client_secret": "swordfish", "id": 7}', '"api-key" : "swordfish"', "Authorization: Bearer swordfish",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("beside", ["", "…"])
+@each("beside", ["", "…"])
 def test_they_are_hidden_as_programs_show_headers_and_fields(text: str, beside: str) -> None:
     assert SECRET not in hide_credentials(beside + text)
 

@@ -1,9 +1,9 @@
-"""Dumps that are killed at a step: `python -m tests.crash.dump_steps`. Each line on stdin, [what, folder, url, step] as
-JSON, is carried out in a process of its own, which kills itself at that step; a line on stdout says how it ended. What
-is imported is imported once.
+"""Dumps, and an erasure, that are killed at a step: `python -m tests.crash.dump_steps`. Each line on stdin, [what,
+folder, url, step] as JSON, is carried out in a process of its own, which kills itself at that step; a line on stdout
+says how it ended. What is imported is imported once.
 
 A step is any point at which something was or will be done that lasts: a file made, half written, whole, renamed, sent
-or removed; Redis told the mark, and trimmed.
+or removed; Redis told the mark, and trimmed; jobs, or what is kept of them, erased.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
+from streamdq import Queue, erasure
+from streamdq.codec import Offload
 from streamdq.dump import arrow
 from streamdq.dump import compaction as compact
 from streamdq.dump import dumper as dump
@@ -59,9 +61,9 @@ class Steps:
     def around_script(self, name: str) -> None:
         plain: Callable[..., Op[Any]] = getattr(Scripts, name)
 
-        def stepped(*arguments: Any) -> Op[Any]:
+        def stepped(*arguments: Any, **options: Any) -> Op[Any]:
             self.step()
-            reply = yield from plain(*arguments)
+            reply = yield from plain(*arguments, **options)
             self.step()
             return reply
 
@@ -106,6 +108,11 @@ class Halves:
         return getattr(self._file, name)
 
 
+def bodies_in(path: str) -> Offload:
+    """Large bodies, beside the dump."""
+    return Offload(f"{path}-bodies", over=100)
+
+
 def carry_out(what: str, path: str, url: str, step: int) -> None:
     steps = Steps(step)
     steps.in_files()
@@ -113,6 +120,13 @@ def carry_out(what: str, path: str, url: str, step: int) -> None:
         steps.around(LocalFolder, name)
     for name in ("_send", "replace", "remove"):
         steps.around(RemoteFolder, name)
+    if what == "erase":
+        for name in ("erase_rows", "forget_ended", "erase_job"):
+            steps.around_script(name)
+        steps.around(Offload, "delete")
+        with Queue(url, codec=[bodies_in(path)]) as queue:
+            erasure.erase(queue, key="jane", dumps=[path])
+        return
     folder = open_folder(path)
     if isinstance(folder, LocalFolder):  # elsewhere they are the same
         for name in ("register_dump", "trim_history"):

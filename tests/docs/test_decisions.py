@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.cases import each
 
 FOLDER = Path(__file__).parents[2] / "docs" / "decisions"
 RECORDS = sorted(FOLDER.glob("[0-9]*.md"))
@@ -22,7 +22,7 @@ def test_the_index_lists_all_records_by_number_and_title() -> None:
     assert [int(title.split(".")[0]) for title, _ in titles] == [*range(1, len(RECORDS) + 1)]
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.stem)
+@each("record", RECORDS)
 def test_a_record_has_its_three_parts_and_at_most_400_words(record: Path) -> None:
     text = record.read_text(encoding="utf-8")
     assert re.findall(r"^#+ (.+)$", text, re.MULTILINE)[1:] == ["Context", "Decision", "Consequences"]

@@ -24,6 +24,7 @@ import typer
 import yaml
 
 from streamdq.cli.app import app
+from tests.cases import each
 from tests.docs.reader import ROOT, Block, Reader, blocks, commands, pages
 from tests.forked import Forked
 from tests.servers import Server
@@ -108,13 +109,8 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(DOCS if DOCS in path.parents else ROOT).with_suffix(""))
 
 
-def in_languages(*languages: str) -> list[Any]:
-    """Those blocks, as parameters of a test."""
-    return [
-        pytest.param(block, id=f"{name}-{i}")
-        for i, (name, block) in enumerate(all_blocks())
-        if block.language in languages
-    ]
+def in_languages(*languages: str) -> list[Block]:
+    return [block for _, block in all_blocks() if block.language in languages]
 
 
 def all_blocks() -> Iterator[tuple[str, Block]]:
@@ -186,7 +182,7 @@ def closed(reader: Reader, command: str) -> bool:
 # -- what can't run can be read
 
 
-@pytest.mark.parametrize("block", in_languages("python"))
+@each("block", lambda: in_languages("python"))
 def test_python_is_valid(block: Block) -> None:
     """Within a function: some show what belongs in one."""
     ast.parse("async def page():\n" + textwrap.indent(block.text.replace("from __future__", "from future"), "    "))
@@ -199,7 +195,7 @@ READ: Mapping[str, Callable[[str], Iterable[Any]]] = {
 }
 
 
-@pytest.mark.parametrize("block", in_languages(*READ, "ini"))
+@each("block", lambda: in_languages(*READ, "ini"))
 def test_a_file_can_be_read(block: Block) -> None:
     if block.language == "ini":
         parser = configparser.ConfigParser(interpolation=None, strict=True)
@@ -275,7 +271,7 @@ def test_there_are_commands_to_check() -> None:
     assert len(typed()) > 60
 
 
-@pytest.mark.parametrize("line", typed())
+@each("line", lambda: typed())
 def test_a_command_exists_with_its_options(line: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STREAMDQ_OUTBOX", "sqlite://")  # which the page of the outbox tells to set

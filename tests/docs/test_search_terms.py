@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-import pytest
-
+from tests.cases import each
 from tests.docs.test_pages import page
 
 ANSWERS = {
@@ -168,7 +167,7 @@ def anchor(title: str) -> str:
     return re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-")
 
 
-@pytest.mark.parametrize("term", ANSWERS)
+@each("term", ANSWERS)
 def test_a_term_leads_to_its_answer(term: str) -> None:
     name, _, wanted = ANSWERS[term].partition("#")
     found = {anchor: f"{title}\n{text}" for anchor, title, text in sections(name)}
@@ -176,7 +175,7 @@ def test_a_term_leads_to_its_answer(term: str) -> None:
     assert re.search(rf"\b{re.escape(term)}", found[wanted], re.IGNORECASE)
 
 
-@pytest.mark.parametrize("sentence", [one for one in SENTENCES if not SENTENCES[one].startswith("reference/")])
+@each("sentence", [one for one in SENTENCES if not SENTENCES[one].startswith("reference/")])
 def test_a_sentence_leads_to_a_section_that_exists(sentence: str) -> None:
     name, _, wanted = SENTENCES[sentence].partition("#")
     assert not wanted or wanted in {anchor for anchor, _, _ in sections(name)}

@@ -16,6 +16,7 @@ from streamdq.store.assembly import load_script, lua_directory
 from streamdq.store.find.wanted import Wanted
 from streamdq.store.jobs.links import News
 from streamdq.store.scripts.flows import Run
+from tests.cases import each
 from tests.lua.shard import Shard
 from tests.lua.test_contract import calls_in, code_of
 from tests.turns import others_later
@@ -114,7 +115,7 @@ def test_lua_and_python_know_the_same_format() -> None:
     assert all(("NEWERFORMAT" in load_script(name).source) == (name in CALLS) for name in SCRIPTS)
 
 
-@pytest.mark.parametrize("path", [SCRIPTS[name] for name in CALLS], ids=lambda path: path.stem)
+@each("path", [SCRIPTS[name] for name in CALLS])
 def test_it_looks_at_the_format_before_it_writes(path: Path) -> None:
     """Nothing but reads, and no function that may write, comes before; functions of its own may be defined there."""
     body = re.sub(r"^local function .*?^end\n", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)

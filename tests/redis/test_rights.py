@@ -310,7 +310,8 @@ def test_the_doctor_says_what_it_cant_check_without_config(binary: Binary, tmp_p
     """As with managed services. What INFO tells, it checks all the same."""
     renamed = tmp_path / "renamed.conf"
     renamed.write_text('rename-command CONFIG ""\n')
-    with Server(binary, options={"include": str(renamed)}) as server, Queue(server.url) as queue:
+    options = {"include": str(renamed), "maxmemory": "1gb"}
+    with Server(binary, options=options) as server, Queue(server.url) as queue:
         found = {one.what: one.verdict for one in queue.doctor()}
     (what,) = (what for what in found if "append-only" in what)
     assert "CONFIG is no command here, as with managed services" in what

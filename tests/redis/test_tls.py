@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -62,6 +64,20 @@ def secured(listening: Secured) -> Secured:
 
 
 LARGE = "x" * 200_000
+
+
+async def test_certificates_are_read_beside_the_event_loop(secured: Secured, monkeypatch: pytest.MonkeyPatch) -> None:
+    original, read_in = ssl.create_default_context, set[threading.Thread]()
+
+    def reading() -> ssl.SSLContext:
+        read_in.add(threading.current_thread())
+        return original()
+
+    monkeypatch.setattr(ssl, "create_default_context", reading)
+    async with AsyncQueue(secured.url(), NAMESPACE, settings=SETTINGS) as queue:
+        await queue.enqueue("t", 1, delay="1h")
+    assert read_in
+    assert threading.current_thread() not in read_in
 
 
 def test_a_queue_keeps_its_connection(secured: Secured) -> None:

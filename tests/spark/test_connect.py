@@ -79,7 +79,7 @@ def test_tables_are_those_of_duckdb(server: str, dump: Path, tmp_path: Path, par
     analyze(DuckDB(), here, questions=wanted)
     for name in wanted:
         assert_same(rows_of(written(out / name)), rows_of(written(tmp_path / "here" / name)))
-    assert ("<h2>Which retries help?</h2>" in (tmp_path / "report.html").read_text()) == ("retries" in wanted)
+    assert ("<h3>Which retries help?</h3>" in (tmp_path / "report.html").read_text()) == ("retries" in wanted)
 
 
 def test_sql_and_what_if_ask_it_too(server: str, dump: Path, tmp_path: Path) -> None:

@@ -7,18 +7,12 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("spark", "streamdq/cli", "streamdq/demo", "benchmarks", "tests/spark", "docs")
 STARTED_ANEW = ROOT / "tests/spark/shared.py"
 """Ends a Java process that does not answer any more, which PySpark keeps until the end."""
-FILES = sorted(
-    path
-    for folder in FOLDERS
-    for path in (ROOT / folder).rglob("*.py")
-    if "spark" in path.read_text("utf-8") and path != STARTED_ANEW
-)
 PRIVATE = re.compile(
     r"_j[A-Z]\w*|_(?:gateway|jvm|jsc|jdf|jc|jconf|jsparkSession|jreader|jwrite|jseq|sc|instantiatedSession)"
 )
@@ -26,6 +20,13 @@ OF_JAVA = {"sparkContext", "rdd", "toJavaRDD"}
 """What a session or DataFrame has of Spark's core, which a client of Spark Connect has not."""
 MODULES = ("pyspark.java_gateway", "pyspark.core", "pyspark.rdd", "pyspark.context", "pyspark.sql.classic")
 NAMES = {"SparkContext", "RDD", "SparkConf", "SQLContext"}
+
+
+def files() -> Iterator[Path]:
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
+            if "spark" in path.read_text("utf-8") and path != STARTED_ANEW:
+                yield path
 
 
 def broken(code: str) -> Iterator[str]:
@@ -50,6 +51,6 @@ def broken(code: str) -> Iterator[str]:
                     continue
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+@each("path", lambda: files())
 def test_pyspark_is_used_in_public(path: Path) -> None:
     assert list(broken(path.read_text("utf-8"))) == []

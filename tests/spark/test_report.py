@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +16,7 @@ from streamdq.config import GroupSettings, TopicSettings
 from streamdq.dump.local import LocalFolder
 from streamdq_spark.report import TABLES, About, load_tables, render, write_report
 from streamdq_spark.report.charts import log_marks
+from streamdq_spark.report.failures import retries
 from streamdq_spark.report.svg import ticks
 from streamdq_spark.report.todo import advised
 from streamdq_spark.report.words import number, percent, short, size, span
@@ -514,3 +516,29 @@ def test_the_slowest_topic_has_enough_jobs_for_one_in_twenty() -> None:
     log = [done("often", AT + 1000 * n, id=f"{n}", due=AT + 1000 * n - 50) for n in range(20)]
     log += [done("rare", AT + 90_000, id="r", due=AT)]
     assert "In often, the slowest, one in twenty took longer than" in Page(report_of(log)).text
+
+
+class Counted(list[dict[str, Any]]):
+    """Rows that count how often all of them are looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        self.looks += 1
+        return super().__iter__()
+
+
+def test_more_topics_are_no_more_looks_at_all_of_them() -> None:
+    looks = []
+    for topics in (3, 30):
+        log = [
+            done(f"t{topic}", AT + 60_000 * n, id=f"{n // 2}", event=("retry", "done")[n % 2], attempt=1 + n % 2,
+                 step=n % 2, error=None if n % 2 else "E")
+            for topic in range(topics) for n in range(4)
+        ]  # fmt: skip
+        tables = tables_of(log)
+        counted = [Counted(tables[name]) for name in ("advice", "retries")]
+        advised({"advice": counted[0], "retries": counted[1]}, None)
+        retries({"advice": counted[0], "retries": counted[1]})
+        looks.append([rows.looks for rows in counted])
+    assert looks[0] == looks[1]

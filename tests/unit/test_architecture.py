@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from streamdq.keys import NamespaceKeys
+from tests.cases import each
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -120,7 +121,7 @@ NOT_OURS = {
 """Files that a page tells its readers to write, or that a command writes."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@each("page", PAGES)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     """Paths in code style, from the root or within streamdq/, and targets of links."""
     text = page.read_text()
@@ -130,6 +131,13 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     missing = {path for path in paths if not any((root / path).exists() for root in (ROOT, ROOT / "streamdq"))}
     missing |= {link for link in links if not (page.parent / link).exists()}
     assert {path for path in missing if "NAME" not in path} == set()
+
+
+def test_every_page_that_code_names_exists() -> None:
+    code = [*(ROOT / "lua").rglob("*.lua"), *(ROOT / "streamdq").rglob("*.py"), *(ROOT / "spark").rglob("*.py")]
+    named = {page for path in code for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text(encoding="utf-8"))}
+    assert len(named) > 8
+    assert [page for page in sorted(named) if not (ROOT / page).is_file()] == []
 
 
 def test_the_sample_of_a_script_is_a_script() -> None:

@@ -29,6 +29,7 @@ from streamdq.errors import (
     ResultTooLarge,
     StreamdqError,
 )
+from tests.cases import each
 
 MADE: list[Portable] = [
     ParentUnknown("t", "a"), FlowExists("f"), FlowWithdrawn("f"),
@@ -50,7 +51,7 @@ def kinds(of: type[StreamdqError] = StreamdqError) -> Iterator[type[StreamdqErro
 PLAIN = sorted(set(kinds()) - {type(error) for error in MADE}, key=lambda kind: kind.__name__)
 
 
-@pytest.mark.parametrize("error", [*MADE, *(kind("what happened") for kind in PLAIN)], ids=lambda e: type(e).__name__)
+@each("error", [*MADE, *(kind("what happened") for kind in PLAIN)])
 def test_copies_say_the_same(error: Portable) -> None:
     error.add_note("how far it came")
     for other in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from streamdq.job.retry import RetrySchedule
 
@@ -56,13 +56,14 @@ def retries(tables: Tables) -> Section:
     if not again:
         section.lacking = "No retry of a job ended in this period."
         return section
+    advice = {(row["topic"], row["group"]): row for row in tables["advice"]}
     first = [row for row in rows if row["step"] == 0]
     failed = percent(1 - total(first, "done") / max(1, total(first, "attempts")))
     section.brief = f"{failed} of first attempts failed; retries finished {number(total(again, 'done'))} jobs."
     section.answer = (
         f"{failed} of first attempts failed; retries "
         f"then finished {number(total(again, 'done'))} jobs with {number(total(again, 'attempts'))} attempts."
-        f"{_worst_step(again, tables['advice'])}"
+        f"{_worst_step(again, advice)}"
     )
     groups = has_groups(rows)
     section.figures = [_funnel(again, groups)]
@@ -74,7 +75,7 @@ def retries(tables: Tables) -> Section:
                     subject(row, groups), number(row["step"]), _wait(row["wait_ms"]) if row["step"] else "–",
                     number(row["attempts"]), number(row["done"]), number(row["failed"]), percent(row["success_rate"]),
                     percent(row["share_of_done"]), percent(row["done_so_far"]),
-                    _ADVICE[_of_step(row, tables["advice"])],
+                    _ADVICE[_of_step(row, advice)],
                 ]
                 for row in rows
             ],
@@ -94,18 +95,21 @@ _WHY = {
 }
 
 
-def _of_step(row: TableRow, advice: Sequence[TableRow]) -> str:
+_ByQueue = Mapping[tuple[str, str | None], TableRow]
+
+
+def _of_step(row: TableRow, advice: _ByQueue) -> str:
     """What the advice says about this step; "" for first attempts, and where there is none."""
-    own = [one for one in advice if (one["topic"], one["group"]) == (row["topic"], row["group"])]
-    if not own or not row["step"] or own[0]["keep_steps"] is None:
+    own = advice.get((row["topic"], row["group"]))
+    if not own or not row["step"] or own["keep_steps"] is None:
         return ""
-    if row["step"] > own[0]["keep_steps"]:
+    if row["step"] > own["keep_steps"]:
         return "drop"
-    is_last = row["step"] == len(own[0]["waits_ms"])
-    return "too few" if is_last and own[0]["retry_verdict"] == "too few" else "keep"
+    is_last = row["step"] == len(own["waits_ms"])
+    return "too few" if is_last and own["retry_verdict"] == "too few" else "keep"
 
 
-def _worst_step(again: Sequence[TableRow], advice: Sequence[TableRow]) -> str:
+def _worst_step(again: Sequence[TableRow], advice: _ByQueue) -> str:
     """The step that was tried most and never helped, in words, and what is advised; "" if each helped at least once."""
     useless = [row for row in again if row["done"] == 0]
     if not useless:

@@ -46,9 +46,10 @@ def advised(tables: Tables, settings: Settings | None) -> list[Advised]:
     of them needs. If too little was seen of one, there is none.
     """
     known = settings or {}
+    steps_of = grouped(tables.get("retries", ()), "topic")
     found = []
     for topic, rows in grouped(tables.get("advice", ()), "topic").items():
-        steps = [row for row in tables.get("retries", ()) if row["topic"] == topic]
+        steps = steps_of.get(topic, [])
         made = (_retry(topic, rows, steps, known.get(topic)), _ttr(topic, rows, known.get(topic)))
         found += [one for one in made if one is not None]
     return sorted(found, key=lambda one: (one.order, one.topic))

@@ -87,7 +87,7 @@ def without_aof(store: RedisStore, info: Mapping[str, str]) -> Op[Finding]:
 
 
 def memory_of(info: Mapping[str, str]) -> Finding:
-    policy, limit = info.get("maxmemory_policy"), int(info.get("maxmemory", 0))
+    policy, limit = info.get("maxmemory_policy"), int(info.get("maxmemory", -1))
     if "maxmemory_policy" not in info:
         what = "INFO does not tell maxmemory-policy, so it can't be checked"
         return Finding(
@@ -95,8 +95,16 @@ def memory_of(info: Mapping[str, str]) -> Finding:
         )
     if _evicts(info):
         return Finding("problem", f"maxmemory-policy is {policy}", "Redis may delete jobs: set it to noeviction")
+    if limit == 0:
+        half = int(info.get("total_system_memory", 0)) // 2 >> 20
+        return Finding(
+            "advice",
+            "maxmemory is not set: when jobs fill the memory, the system kills Redis",
+            f"set it well below the machine's memory, as in CONFIG SET maxmemory {half or 1024}mb, and in redis.conf: "
+            "then Redis refuses new jobs, and workers go on",
+        )
     used = int(info.get("used_memory", 0))
-    if limit and used > 0.9 * limit:
+    if used > 0.9 * limit > 0:
         return Finding("problem", f"memory is {used / limit:.0%} full", "raise maxmemory: Redis will refuse new jobs")
     return Finding("ok", "maxmemory-policy is noeviction")
 

@@ -24,6 +24,7 @@ from streamdq.job.job import (
     check_ttr,
     check_url,
 )
+from tests.cases import each
 
 LIMIT = 256 * 1024
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
@@ -50,7 +51,7 @@ def test_bodies_that_pydantic_can_write() -> None:
     }
 
 
-@pytest.mark.parametrize("body", [0, False, [], {}, " ", "NaN", {"Infinity": "NaN"}, [["-Infinity"]]])
+@each("body", [0, False, [], {}, " ", "NaN", {"Infinity": "NaN"}, [["-Infinity"]]])
 def test_bodies_that_are_not_blank(body: Any) -> None:
     assert json.loads(encode_body(body, LIMIT)) == body
 
@@ -71,7 +72,7 @@ def test_the_deepest_body_is_read_again() -> None:
     assert from_json(encode_body(nested(150), LIMIT)) == nested(150)
 
 
-@pytest.mark.parametrize("before", [0, 1, 2149, 2150, 2151, 4299, 7000])
+@each("before", [0, 1, 2149, 2150, 2151, 4299, 7000])
 def test_the_longest_number_is_read_again_and_no_longer_one_is_taken(before: int) -> None:
     text = "x" * before
     assert from_json(encode_body([text, 10**4299], LIMIT)) == [text, 10**4299]
@@ -81,7 +82,7 @@ def test_the_longest_number_is_read_again_and_no_longer_one_is_taken(before: int
             encode_body([text, number], LIMIT)
 
 
-@pytest.mark.parametrize(
+@each(
     "body",
     [
         None, "", math.nan, math.inf, {"a": math.nan}, [-math.inf], {"a": [{"b": math.inf}]}, {"NaN": math.nan},
@@ -112,12 +113,12 @@ def test_the_limit_counts_the_bytes_of_the_json() -> None:
 GOOD_NAMES = ["a", "order.close", "支付", "a:b/c", "x" * 255]
 
 
-@pytest.mark.parametrize("topic", GOOD_NAMES)
+@each("topic", GOOD_NAMES)
 def test_topics(topic: str) -> None:
     assert check_topic(topic) == topic
 
 
-@pytest.mark.parametrize(
+@each(
     "topic",
     [
         ".",
@@ -147,20 +148,18 @@ def test_topics_that_are_refused(topic: Any) -> None:
         check_topic(topic)
 
 
-@pytest.mark.parametrize("id", [*GOOD_NAMES, "a b", "{}", "order 42", "|", "...", ".a", "a/.."])
+@each("id", [*GOOD_NAMES, "a b", "{}", "order 42", "|", "...", ".a", "a/.."])
 def test_ids(id: str) -> None:
     assert check_id(id) == id
 
 
-@pytest.mark.parametrize(
-    "id", ["", "  ", "a\nb", "\x1f", "x" * 300, "x" * 256, "é" * 128, "\udfff", None, 42, b"a", ".", ".."]
-)
+@each("id", ["", "  ", "a\nb", "\x1f", "x" * 300, "x" * 256, "é" * 128, "\udfff", None, 42, b"a", ".", ".."])
 def test_ids_that_are_refused(id: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^id: "):
         check_id(id)
 
 
-@pytest.mark.parametrize("group", ["", "a b", "a,b", "a:b", "é", "x" * 65, "a\n", None, 1])
+@each("group", ["", "a b", "a,b", "a:b", "é", "x" * 65, "a\n", None, 1])
 def test_groups_that_are_refused(group: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^group: "):
         check_group(group)
@@ -170,12 +169,12 @@ def test_groups() -> None:
     assert check_group("mail-2.eu_west") == "mail-2.eu_west"
 
 
-@pytest.mark.parametrize("url", ["http://a", "https://example.org:8080/x?y=1#z", "http://[::1]/", "HTTPS://A.example/"])
+@each("url", ["http://a", "https://example.org:8080/x?y=1#z", "http://[::1]/", "HTTPS://A.example/"])
 def test_urls(url: str) -> None:
     assert check_url(url) == url
 
 
-@pytest.mark.parametrize(
+@each(
     "url",
     ["", " ", "example.org", "ftp://a", "http://", "https:///x", "http://a b", "http://a\n", "http://[", "javascript:x",
      "http://a/" + "x" * 2048, None, 5, b"http://a", "http://é/"],

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from streamdq.errors import InvalidInput
 from streamdq.job.retry import DEFAULT_RETRY, MAX_STEPS, Bury, Retry, RetrySchedule, Snooze
 from streamdq.times.durations import MAX_DELAY_MS
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("value", "steps_ms"),
+@each(
+    "value, steps_ms",
     [
         ("15s 3m", (15_000, 180_000)),
         ("15s,3m, 1h", (15_000, 180_000, 3_600_000)),
@@ -32,13 +33,13 @@ def test_what_is_understood(value: Any, steps_ms: tuple[int, ...]) -> None:
     assert RetrySchedule.of(value).steps_ms == steps_ms
 
 
-@pytest.mark.parametrize("value", ["3", " 3 ", "15s 3", "15s,3", ["15s", "3"], "1.5"])
+@each("value", ["3", " 3 ", "15s 3", "15s,3", ["15s", "3"], "1.5"])
 def test_a_step_in_text_needs_a_unit(value: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^retry: '(3|1.5)' has no unit; write '(3|1.5)s' .*, '15s 3m 10m'$"):
         RetrySchedule.of(value)
 
 
-@pytest.mark.parametrize("value", [5, 1.5, None, "15s soon", "-1s", [-1], "nan", object(), ["15s"] * (MAX_STEPS + 1)])
+@each("value", [5, 1.5, None, "15s soon", "-1s", [-1], "nan", object(), ["15s"] * (MAX_STEPS + 1)])
 def test_what_is_refused(value: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^retry: "):
         RetrySchedule.of(value)
@@ -70,8 +71,8 @@ def test_there_may_be_as_many_steps_as_are_allowed() -> None:
     assert len(RetrySchedule.of(["15s"] * MAX_STEPS).steps_ms) == MAX_STEPS
 
 
-@pytest.mark.parametrize(
-    ("value", "shown", "encoded"),
+@each(
+    "value, shown, encoded",
     [
         ("none", "none", "none"),
         ("0 15s", "0 15s", "0ms 15000ms"),

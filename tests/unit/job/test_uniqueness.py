@@ -12,6 +12,7 @@ from streamdq.errors import InvalidInput
 from streamdq.job.uniqueness import NO_RULE, rule_of, unique
 from streamdq.store.jobs.records import encode
 from streamdq.times.durations import rate_in
+from tests.cases import each
 
 BODY = {"user": 7, "kind": "welcome", "order": {"id": "a"}, "at": 5}
 
@@ -34,7 +35,7 @@ def test_neither_the_order_nor_other_fields_matter() -> None:
     assert id_of({"x": {"b": [1.0], "a": None}}, "x") == id_of({"x": {"a": None, "b": [1]}}, "x")
 
 
-@pytest.mark.parametrize("other", [{"user": 8}, {"user": "7"}, {"user": 7.5}, {"user": True}, {"user": None}])
+@each("other", [{"user": 8}, {"user": "7"}, {"user": 7.5}, {"user": True}, {"user": None}])
 def test_other_values_make_another_id(other: dict[str, Any]) -> None:
     assert id_of(BODY | other, "user", "kind") != id_of(BODY, "user", "kind")
 
@@ -43,29 +44,27 @@ def test_a_field_and_its_value_are_apart() -> None:
     assert id_of({"a": "b"}, "a") != id_of({"b": "b"}, "b")
 
 
-@pytest.mark.parametrize(
-    ("body", "field"), [({"a": 1}, "b"), ({"a": 1}, "a.b"), ([1], "0"), ("text", "a"), ({"a": {"b": 1}}, "a.c")]
-)
+@each("body, field", [({"a": 1}, "b"), ({"a": 1}, "a.b"), ([1], "0"), ("text", "a"), ({"a": {"b": 1}}, "a.c")])
 def test_a_missing_field_is_refused(body: Any, field: str) -> None:
     with pytest.raises(InvalidInput, match=f"no field '{field}'"):
         id_of(body, field)
 
 
-@pytest.mark.parametrize("fields", [(), ("",), (5,), ("a", None)])
+@each("fields", [(), ("",), (5,), ("a", None)])
 def test_fields_are_names(fields: Any) -> None:
     with pytest.raises(InvalidInput, match="unique: pass the names"):
         unique(*fields)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@each(
+    "text, expected",
     [("3/h", (3, 3_600_000)), ("1/10m", (1, 600_000)), (" 100/1.5s ", (100, 1500)), ("2/d", (2, 86_400_000))],
 )
 def test_rates(text: str, expected: tuple[int, int]) -> None:
     assert rate_in(text, "rate") == expected
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["", "3", "3/", "/h", "0/h", "3/0s", "-1/h", "3/y", "3 / h", "101/h", "3/h" * 20, 3, [], "1/1.2.3s", "1/1h1m"],
 )
@@ -82,7 +81,7 @@ def test_rules() -> None:
     assert NO_RULE == "|||"
 
 
-@pytest.mark.parametrize("rule", [("1m", None, None), (None, "1/h", None), (None, None, "1m")])
+@each("rule", [("1m", None, None), (None, "1/h", None), (None, None, "1m")])
 def test_a_rule_needs_an_id(rule: Any) -> None:
     with pytest.raises(InvalidInput, match="pass an id"):
         rule_of(None, *rule)
@@ -95,7 +94,7 @@ def test_from_when_it_counts() -> None:
         rule_of("j", "1m", None, None, "later")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("rule", [(0, None, None), ("never", None, None), (None, None, -1), (True, None, None)])
+@each("rule", [(0, None, None), ("never", None, None), (None, None, -1), (True, None, None)])
 def test_rules_that_are_refused(rule: Any) -> None:
     with pytest.raises(InvalidInput, match=r"unique_for|at_most"):
         rule_of("j", *rule)
@@ -111,8 +110,8 @@ def test_what_a_rule_has() -> None:
     assert has(unique_for=1, at_most=0) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
+@each(
+    "number, text",
     [
         (1.0, "1"), (-0.0, "0"), (7.5, "7.5"), (-2.0, "-2"), (0.1, "0.1"), (123.456, "123.456"),
         (1e16, "10000000000000000"), (1.2345678901234567e20, "123456789012345670000"), (1e21, "1e+21"),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from redis import exceptions
 
 import streamdq
 from streamdq.link.error_replies import Meaning, meaning_of
+from tests.cases import each
 
 PACKAGE = Path(streamdq.__file__).parent
 WORDS = (
@@ -26,8 +26,8 @@ WORDS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("error", "meaning"),
+@each(
+    "error, meaning",
     [
         (exceptions.ReadOnlyError("You can't write against a read only replica."), Meaning.REPLICA),
         (

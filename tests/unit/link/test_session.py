@@ -28,6 +28,7 @@ from streamdq.link.address import Target
 from streamdq.link.command import Command
 from streamdq.link.connection import Link, LinkError
 from streamdq.link.consumers import begun_ms, consumer_name
+from streamdq.link.failures import LoginRefused
 from streamdq.link.opening import open_session
 from streamdq.link.session import Op, Session, arun, checked, run
 from streamdq.times.clock import RedisClock, wall_s
@@ -124,6 +125,14 @@ def test_where_nobody_listens_at_first_a_call_that_does_not_wait_fails_at_once(s
     reply, wire = carry(lambda: session.call(COMMANDS), refused, [b"v"])
     assert reply == [b"v"], "it was there, and is expected back"
     assert len(wire.timeouts_s) == 2
+
+
+def test_why_logins_failed_is_told_although_the_last_one_had_no_time(session: Session, carry: Carry) -> None:
+    refused = LoginRefused(ResponseError("WRONGPASS"))
+    with pytest.raises(AuthenticationFailed, match="with what the credential provider gave"):
+        carry(lambda: session.call(COMMANDS), refused, LinkError(TimeoutError("no time left"), sent=False))
+    with pytest.raises(ServerUnavailable, match="refused; check that it is running"):
+        carry(lambda: session.call(COMMANDS), refused, UNSENT)
 
 
 def test_what_was_answered_is_not_sent_again(session: Session, carry: Carry, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from streamdq.schedules.coming import coming
 from streamdq.schedules.definition import Definition, define
+from tests.cases import each
 
 NOW_MS = 1_790_000_123_456
 HOUR_MS = 3_600_000
@@ -40,7 +41,7 @@ def made(given: dict[str, Any]) -> Definition:
     )
 
 
-@pytest.mark.parametrize("after_ms", [NOW_MS - 24 * HOUR_MS, NOW_MS, NOW_MS + 2 * HOUR_MS])
+@each("after_ms", [NOW_MS - 24 * HOUR_MS, NOW_MS, NOW_MS + 2 * HOUR_MS])
 @pytest.mark.parametrize("given", DEFINITIONS.values(), ids=DEFINITIONS)
 def test_they_are_those_that_a_count_of_each_finds(given: dict[str, Any], after_ms: int) -> None:
     definition = made(given)

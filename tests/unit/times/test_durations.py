@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from streamdq.errors import InvalidInput
 from streamdq.times.durations import MAX_DELAY_MS, moment_ms, show_ms, to_ms
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    ("value", "ms"),
+@each(
+    "value, ms",
     [
         (0, 0),
         (1, 1000),
@@ -43,7 +44,7 @@ def test_what_is_understood(value: Any, ms: int) -> None:
     assert to_ms(value) == ms
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         -1, -0.001, "-5s", timedelta(seconds=-1), math.nan, math.inf, -math.inf, "nan", "inf", "",
@@ -87,8 +88,8 @@ def test_what_is_shown_can_be_read_again_and_is_close(ms: int) -> None:
     assert ms * 0.5 < to_ms(show_ms(ms)) <= ms
 
 
-@pytest.mark.parametrize(
-    ("ms", "text"),
+@each(
+    "ms, text",
     [(0, "0ms"), (0.5, "0.5ms"), (340, "340ms"), (15_000, "15s"), (5_400_000, "1h30m"), (90_061_001, "1d1h")],
 )
 def test_how_durations_are_shown(ms: float, text: str) -> None:
@@ -105,7 +106,7 @@ def test_moments() -> None:
     assert moment_ms(1_893_553_445_678) == 1_893_553_445_678
 
 
-@pytest.mark.parametrize(
+@each(
     "value",
     [
         NAIVE, 1_893_553_445, 1_893_553_445_678_000, -1, 0, 1.8e12, "1893553445678", None, True,

@@ -15,12 +15,13 @@ from pydantic_core import to_json
 from streamdq.errors import InvalidInput
 from streamdq.job.job import Job
 from streamdq.operations.find.conditions import Condition, condition_in, conditions_in
+from tests.cases import each
 
 BODY = {"user": 7, "items": [{"sku": "a"}, {"sku": "b"}], "name": "Ada", "paid": True, "none": None, "3": "x"}
 
 
-@pytest.mark.parametrize(
-    ("text", "path", "operator", "value"),
+@each(
+    "text, path, operator, value",
     [
         ("body.user=7", ("body", "user"), "=", 7),
         (" body.user = 7 ", ("body", "user"), "=", 7),
@@ -45,7 +46,7 @@ def test_a_text(text: str, path: tuple[str, ...], operator: str, value: Any) -> 
     assert type(found.value) is type(value)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
     ["", "body", "body.user", "=7", "user=7", "body.=7", "body..a=7", "id.x=7", "attempts.x=1", "x" * 2001 + "=1"],
 )
@@ -68,8 +69,8 @@ def test_a_mapping_or_texts() -> None:
         conditions_in(["body=1"] * 21)
 
 
-@pytest.mark.parametrize(
-    ("text", "holds"),
+@each(
+    "text, holds",
     [
         ("body.user=7", True), ("body.user=7.0", True), ('body.user="7"', False), ("body.user!=8", True),
         ("body.user>6", True), ("body.user>=7", True), ("body.user<=7", True), ("body.user<7", False),
@@ -93,8 +94,8 @@ def test_what_holds_for_a_job() -> None:
     assert condition_in("key!=k").holds_for(Job("t", "j", b"1", 1, 1))
 
 
-@pytest.mark.parametrize(
-    ("text", "needed"),
+@each(
+    "text, needed",
     [
         ("body.user=7", '=7.0 "user":'), ("body.user=-7", '=-7.0 "user":'), ("body.user=a b", '"user":"a b"'),
         ("body.user=true", '"user":true'), ("body.user=null", '"user":null'), ("body.user=0", '=0.0 "user":'),
