@@ -46,6 +46,14 @@ def state(space: Space, name: str = "f") -> FlowState | None:
 
 
 async def test_the_join_of_a_part_waits_for_what_the_part_adds(space: Space, seen: Seen) -> None:
+    await the_join_waits(space, seen)
+
+
+async def test_on_a_cluster(spread: Space, seen: Seen) -> None:
+    await the_join_waits(spread, seen)
+
+
+async def the_join_waits(space: Space, seen: Seen) -> None:
     for topic in ("part", "extra", "join"):
         space.queue.configure(topic, shards=4)
     worker = space.worker()
