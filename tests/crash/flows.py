@@ -127,9 +127,9 @@ ROWS = {
     "redis_killed": Row(
         "Redis is killed (-9) and started, appendfsync always", kill_redis, keeping("always"), every_s=5
     ),
-    "worker_killed_children": Row("a worker, whose handlers add jobs to their flows", kill_worker, adds=2),
+    "worker_killed_children": Row("a worker is killed (-9) while handlers add jobs", kill_worker, adds=2),
     "redis_killed_children": Row(
-        "Redis, while handlers add jobs to their flows", kill_redis, keeping("always"), every_s=5, adds=2
+        "Redis is killed (-9) while handlers add jobs", kill_redis, keeping("always"), every_s=5, adds=2
     ),
     "sentinel_failover": Row(
         "the primary is killed (-9), Sentinel names its replica", sentinel_failover, Sentinels, times=1
