@@ -20,7 +20,7 @@ local lines, at = {}, string.format('%.0f\31', s.now)
 for i = 6, #ARGV, 1 do lines[#lines + 1] = at .. ARGV[i] .. '\n' end
 redis.call('HSET', settings, 'linked', 1)
 redis.call('HSET', followers, gate_of(name, n, f.life),
-  followers_text({life = f.life, generation = 0, how = '', plus = '', list = table.concat(lines)}))
+  followers_text({life = f.life, generation = 0, how = '', plus = '', adds = '', list = table.concat(lines)}))
 f.gates, f.until_ms = n + 1, s.now + ARGV[5]
 keep_flow(s, name, f, look_at(s, f))
 return 1

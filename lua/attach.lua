@@ -44,7 +44,8 @@ local function found(id, life)
     jobs_leave(s, {id})
     text = false
   end
-  local f = text and followers_in(text) or record and {life = life_of(record), generation = 0, how = '', plus = '', list = ''}
+  local f = text and followers_in(text)
+    or record and {life = life_of(record), generation = 0, how = '', plus = '', adds = '', list = ''}
   if f and not text and is_dead(s, id) then f.how, f.generation = 'dead', s.now end
   if f and (life == '' or f.life == life) then return field, f end
   field = id .. '\31' .. life
@@ -54,8 +55,14 @@ local function found(id, life)
   if text then return field, followers_in(text) end
   local how, at = kept_end(id)
   if how and life == string.format('=%.0f', at) then
-    return field, {life = life, generation = at, how = how, plus = '', list = ''}
+    return field, {life = life, generation = at, how = how, plus = '', adds = '', list = ''}
   end
+end
+
+-- What is said of a job. If it has children, only its ending tells of it, which tells of them, too.
+local function said(f)
+  if f.adds ~= '' then return {f.life, 0, ''} end
+  return {f.life, f.generation, f.how}
 end
 
 local kept = {} -- fields and texts, written together
@@ -70,18 +77,22 @@ for i = 3, #ARGV, 3 do
     reply[#reply + 1] = how and {string.format('=%.0f', ended_at), ended_at, how} or {ARGV[i + 1], 0, 'unknown'}
   elseif string.find(f.list, '\31' .. one .. '\n', 1, true) then
     hold_results(s, ARGV[i], ended_by(s, field, f))
-    reply[#reply + 1] = {f.life, f.generation, f.how}
+    reply[#reply + 1] = said(f)
   elseif #f.list > MOST_BYTES then
     reply[#reply + 1] = {f.life, f.generation, 'full'}
   else
     f.list = f.list .. at .. '\31' .. one .. '\n'
     latest[field] = f
     kept[field] = true
-    reply[#reply + 1] = {f.life, f.generation, f.how}
+    reply[#reply + 1] = said(f)
     hold_results(s, ARGV[i], ended_by(s, field, f))
     -- Of many followers, some may have ended: they are notified, and then those that have are forgotten.
     local soon = f.how ~= '' and 30000 or #f.list > MOST_BYTES / 2 and 60000
     if soon then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + soon), field) end
+    if f.adds ~= '' and f.how ~= '' then
+      redis.call('ZADD', endings, string.format('%.0f', s.now), field)
+      wake_for_news(s)
+    end
   end
 end
 local args = {}

@@ -4,7 +4,7 @@
 -- ARGV[2..] per job: field of `followers`, the generation that was reported, when to tell again, ms; the followers that have ended
 -- returns how many jobs have followers
 -- flags: allow-oom
--- include: clock, followers, link_key, results, stored_format
+-- include: children, clock, followers, link_key, results, stored_format
 local YOUNG_MS = 60000 -- its enqueue_after may be on the way; not if it was attached at 0
 local topic = redis.call('HMGET', settings, 'format', 'results')
 check_format(topic[1])
@@ -46,6 +46,7 @@ for i = 2, #ARGV, 4 do
   else
     if f then release_results(s, id, ended_by(s, field, f)) end
     over[#over + 1] = field
+    if f and f.adds == '*' then over[#over + 1] = children_field(id, f.life) end -- its flow is forgotten
   end
 end
 if #due > 0 then redis.call('ZADD', endings, unpack(due)) end

@@ -5,7 +5,8 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] history cap
--- ARGV[4] if a job has the id: 'keep' it; or, if it waits, 'replace' it; 'look' = keep it, and put nothing in if there is none
+-- ARGV[4] if a job has the id: 'keep' it; or, if it waits, 'replace' it; 'look' = keep it, and put nothing in if there is none;
+-- 'once' = keep it, and put none in that has been here and has ended, as far as those know that wait for it
 -- ARGV[5..] per job: id; rest of the record; who waits for it from the start, as in a line of followers.lua from the topic on,
 -- '' = nobody; what it waits for, '' for 'look': the value and the fields of waits.lua, with \30 between them:
 -- total|done|failed|delay_ms|on_failure|0; per 500 of those that it waits for: they themselves, how they have ended.
@@ -23,6 +24,11 @@ s.now, s.history_cap, s.groups, s.leaving, s.key_limit = now_ms(ARGV[1]), ARGV[3
 s.ended_as, s.on_removed = 'replaced', after_removal(s, topic[6], topic[9])
 s.results, s.waits = results_in(topic[10]), waits(topic[11], topic[12])
 
+local function has_been_here(id, rest)
+  local followers = link_key(s, 'followers')
+  return redis.call('HEXISTS', followers, id .. '\31' .. string.match(rest, '^[^\n]*\n[^\n]*\n([^\n]*)\n')) == 1
+end
+
 -- free_ids(reply): looks at the jobs, and adds to the reply. returns those that are to be put in.
 local function free_ids(reply)
   local new, bytes, added = {}, 0, 0
@@ -34,7 +40,7 @@ local function free_ids(reply)
     reply[3] = reply[3] + 1
     if is_repeated or held and (how ~= 'replace' or drop_job(s, {id = id, record = held}, nil) ~= 1) then
       reply[#reply + 1], reply[#reply + 2], bytes = reply[3], held, bytes + #held
-    elseif how ~= 'look' then
+    elseif how ~= 'look' and not (how == 'once' and has_been_here(id, rest)) then
       local key, waits_for = s.key_limit and s.key_limit ~= '0' and key_in(rest, 1), {}
       for field in string.gmatch(ARGV[i + 3], '[^\30]+') do waits_for[#waits_for + 1] = field end
       new[#new + 1] = {id = id, rest = rest, own = ARGV[i + 2], waits_for = waits_for, key = key}
@@ -58,8 +64,8 @@ local function link(new)
       fields[k + 1], fields[k + 2], fields[k + 3], fields[k + 4] = field, one.waits_for[i], field .. '\31s', one.waits_for[i + 1]
     end
     if one.own ~= '' then
-      lines[#lines + 1], lines[#lines + 2] = one.id, followers_text({life = nonce, generation = 0, how = '', plus = '',
-        list = '0\31' .. one.own .. '\n'})
+      lines[#lines + 1], lines[#lines + 2] = one.id, followers_text({life = nonce, generation = 0, how = '',
+        plus = '', adds = '', list = '0\31' .. one.own .. '\n'})
     end
   end
   redis.call('HSET', settings, 'linked', 1) -- perhaps a replaced job was the last one that had links

@@ -9,11 +9,12 @@
 -- ARGV[4] generation of the group, as claim returned it
 -- ARGV[5] consumer that claimed them
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row; then, if the caller has results, that of each claim, as it
--- is kept (results.lua), and the text 'results'
+-- is kept (results.lua), and the text 'results'; then, if there is one claim, whose handler has added jobs to its flow, these
+-- (add_children), and the text 'children'
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence); -i: it was aborted, and
 -- its job is cancelled.
 -- flags: allow-oom
--- include: clock, end_in_group, fence, groups, history, key_limit, receipt, removal, report_end, results,
+-- include: children, clock, end_in_group, fence, groups, history, key_limit, receipt, removal, report_end, results,
 --   stored_format, trim_ready
 local now, group = now_ms(ARGV[1]), ARGV[2]
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
@@ -24,6 +25,11 @@ s.now, s.group, s.consumer = now, group, ARGV[5]
 s.history_cap, s.key_limit, s.groups = ARGV[3], topic[7], served(topic[1], group, topic[4], ARGV[4])
 s.on_removed = after_removal(s, topic[6], topic[10])
 s.results = results_in(topic[9])
+local children
+if ARGV[#ARGV] == 'children' then
+  table.remove(ARGV)
+  children = table.remove(ARGV)
+end
 local sent = {} -- the results, which are taken off the end of the arguments
 if ARGV[#ARGV] == 'results' then
   table.remove(ARGV)
@@ -35,6 +41,7 @@ local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local lost, all_fields = fence(s, ARGV, 4)
 local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #s.groups == 1, ARGV
+if children and not lost then add_children(s, args[8], children) end
 local others_too, mains, own_entries, admitted = {}, {}, {}, {} -- admitted: these may be, in a topic that limits its keys
 for i = 6, #ARGV, 4 do
   if lost and lost[i] then

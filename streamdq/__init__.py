@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         RetrySchedule,
         Snooze,
     )
+    from .operations.attempts.added import AsyncJobFlow, JobFlow
     from .operations.flows.builder import AsyncFlow, Flow
     from .operations.history.events import AsyncEvents, Events
     from .operations.history.job_history import JobEvent
@@ -110,6 +111,7 @@ __all__ = [
     "AsyncClaim",
     "AsyncEvents",
     "AsyncFlow",
+    "AsyncJobFlow",
     "AsyncQueue",
     "Attempt",
     "AttemptEnd",
@@ -145,6 +147,7 @@ __all__ = [
     "JobExists",
     "JobExpired",
     "JobFailed",
+    "JobFlow",
     "JobResult",
     "JobState",
     "MissingExtra",
@@ -263,6 +266,7 @@ _MODULES = {
         "RetrySchedule",
         "Snooze",
     ),
+    ".operations.attempts.added": ("AsyncJobFlow", "JobFlow"),
     ".operations.flows.builder": ("AsyncFlow", "Flow"),
     ".operations.history.events": ("AsyncEvents", "Events"),
     ".operations.history.job_history": ("JobEvent",),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .link.credentials import CredentialProvider
     from .link.session import Op
     from .mover.mover import MoverThread
+    from .operations.attempts.added import AsyncJobFlow, JobFlow
     from .operations.attempts.claimed import ClaimedJob
     from .operations.bounds import Bound
     from .operations.find.actions import Acted
@@ -525,6 +526,16 @@ async def carry_out_async(queue: AsyncQueue, operation: Op[T]) -> T:
     return await arun(queue._link, operation)
 
 
+def flow_of(queue: Queue, held: ClaimedJob) -> JobFlow:
+    """The flow of a job that this process has claimed."""
+    return operations.attempts.added.JobFlow(queue._link, queue._store, held)
+
+
+def async_flow_of(queue: AsyncQueue, held: ClaimedJob) -> AsyncJobFlow:
+    """Like flow_of."""
+    return operations.attempts.added.AsyncJobFlow(queue._link, queue._store, held)
+
+
 _NOTHING: Any = object()  # stands for a result that was not given; None is one
 
 
@@ -585,6 +596,11 @@ class Claim:
     def progress(self, fraction: float | None = None, text: str = "") -> None:
         """Notes how far the attempt is, as RunningJob.progress, at each call."""
         self._run(operations.attempts.progress_reports.report(self._queue._store, self._held, fraction, text))
+
+    @property
+    def flow(self) -> JobFlow:
+        """The flow of the job, to add jobs to it: they are committed when the claim is finished."""
+        return flow_of(self._queue, self._held)
 
     def __enter__(self) -> Self:
         return self
@@ -660,6 +676,11 @@ class AsyncClaim:
     async def progress(self, fraction: float | None = None, text: str = "") -> None:
         """Like Claim.progress."""
         await self._run(operations.attempts.progress_reports.report(self._queue._store, self._held, fraction, text))
+
+    @property
+    def flow(self) -> AsyncJobFlow:
+        """Like Claim.flow; its methods are awaited."""
+        return async_flow_of(self._queue, self._held)
 
     async def __aenter__(self) -> Self:
         return self

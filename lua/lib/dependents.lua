@@ -54,23 +54,6 @@ end
 -- failures_in(letter): returns 1 if it says that a job has failed, otherwise 0
 local function failures_in(letter) return letter ~= '.' and letter ~= 'o' and 1 or 0 end
 
--- hear(s, w, news): one of those that it waits for has ended, or goes on. news = {index=, how=, generation=, seen=}. What is older
--- than what is known is ignored, and what is done stays done. seen: the generation that was known when its shard was asked,
--- because that shard may have lost what is known here; nil = it unblocked by itself.
-local function hear(s, w, news)
-  local states = states_at(s, w, math.floor(news.index / PER_FIELD))
-  local i = news.index % PER_FIELD + 1
-  local before, known = string.sub(states.letters, i, i), states.generations[i] or 0
-  local letter = ENDINGS[news.how] or MORE_ENDINGS[news.how]
-  if before == '' or before == 'o' or not letter then return end
-  if news.generation <= known and known ~= news.seen or letter == before and news.generation == known then return end
-  w.failed = w.failed + failures_in(letter) - failures_in(before)
-  if letter == 'o' then w.done = w.done + 1 end
-  states.letters = string.sub(states.letters, 1, i - 1) .. letter .. string.sub(states.letters, i + 1)
-  states.generations[i] = letter ~= 'o' and news.generation or nil
-  states.is_changed, w.is_changed = true, true
-end
-
 -- note_waits(s, waiting, event): a row in the history of each of these jobs, for each group.
 local function note_waits(s, waiting, event)
   local rows = {}

@@ -3,14 +3,17 @@
 -- Jobs that others wait for (`after`). HASH `followers`, id of the job -> text; its first line is
 --   life|generation|how
 -- and each further line one that waits for it, in fields separated by \31: attached_ms, topic, shard, index, nonce, id
--- attached_ms 0 = the follower was there before the job could start; else it may have to come yet
+-- attached_ms 0 = the follower was there before the job could start; else it may have to come yet; 0+ = it is a child of the
+--             job, and those of the other followers wait for it, too, which are named behind that: \30NONCE\29ID each; and its
+--             flow's own job
 -- life        of the job when the first follower came (life_of); of a job that had ended before, and is known by its kept
 --             results: '=' and when it ended
 -- generation  when the job last ended, went on or left the pool, ms; always rising; 0 = it has not ended yet
 -- how         '' = it goes on; dead = a group has given it up, and a kick lets it go on; done; or it has failed permanently:
 --             cancelled, replaced, expired, purged, left (with its groups), lost; archived, unless it is restored.
---             A '+' behind it: a group has done the job, and nothing else tells so (end_in_group)
--- index       of the job among those that the follower waits for, from 0
+--             A '+' behind it: a group has done the job, and nothing else tells so (end_in_group). A '*' behind that: its
+--             handler has added jobs to its flow, its children, which are to be put in (ID\31LIFE\31+ has them); '&': they are
+-- index       of the job among those that the follower waits for, from 0; +LIFE if it is a child of one of them (waits.lua)
 -- nonce, id   of the follower
 -- When the job leaves the pool, its field becomes ID\31LIFE: a later job with the same id has nothing to do with it.
 -- ZSET `endings`: fields of jobs that have news -> when their followers are notified (again), ms. An ending stays until all
@@ -18,15 +21,16 @@
 -- The settings field `linked` says that there may be followers or dependents (dependents.lua). Otherwise
 -- nothing here costs a command.
 
--- followers_in(text): returns {life=, generation=, how=, plus=, list=}; list: the lines of the followers, each with its end
+-- followers_in(text): returns {life=, generation=, how=, plus=, adds=, list=}; adds: '*', '&' or ''; list: the lines of the
+-- followers, each with its end
 local function followers_in(text)
-  local life, generation, how, plus, list = string.match(text, '^([^|]*)|(%d+)|(%a*)(%+?)\n(.*)$')
-  return {life = life, generation = tonumber(generation), how = how, plus = plus, list = list}
+  local life, generation, how, plus, adds, list = string.match(text, '^([^|]*)|(%d+)|(%a*)(%+?)([*&]?)\n(.*)$')
+  return {life = life, generation = tonumber(generation), how = how, plus = plus, adds = adds, list = list}
 end
 
 -- followers_text(f): returns what followers_in reads
 local function followers_text(f)
-  return string.format('%s|%.0f|%s%s\n', f.life, f.generation, f.how, f.plus) .. f.list
+  return string.format('%s|%.0f|%s%s%s\n', f.life, f.generation, f.how, f.plus, f.adds) .. f.list
 end
 
 -- keep_followers(s, field, f): writes what followers_in reads.

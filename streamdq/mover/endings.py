@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..config import MAX_BATCH
 from ..keys import ShardKeys
 from ..link.session import arun
-from ..store.jobs.links import UNKNOWN, Asked, Ending, Follower, News, follower
+from ..store.batches import parts
+from ..store.flows import children
+from ..store.flows.children import children_for
+from ..store.jobs.links import TO_PUT_IN, UNKNOWN, Asked, Ending, Follower, News, Received, follower
 from .shard_loop import ShardLoop
 from .shard_timers import NEVER
 
@@ -32,6 +35,24 @@ class _NewsFor(NamedTuple):
 
     ending: Ending
     follower: Follower
+
+
+class _Answers:
+    """What those have answered that endings were reported to: by the field of the ending, the lines of followers that
+    have ended; the endings that did not reach all; and those of jobs whose flow was cancelled.
+    """
+
+    def __init__(self) -> None:
+        self.gone: dict[str, list[str]] = {}
+        self.failed: set[str] = set()
+        self.closed: set[str] = set()
+
+    def note(self, news: _NewsFor, answer: Received) -> None:
+        field = news.ending.field
+        if answer is Received.ENDED:
+            self.gone.setdefault(field, []).append(news.follower.line)
+        elif answer is Received.CLOSED:
+            self.closed.add(field)
 
 
 class _Question(NamedTuple):
@@ -57,8 +78,10 @@ class Endings(ShardLoop):
         found = await arun(self._link, self._scripts.endings(shard, _AT_ONCE))
         self._time.observe(found.now_ms, time.monotonic())
         next_ms = [found.next_ms]
-        if found.endings:
-            next_ms.append(await self._deliver(shard, found.now_ms, found.endings))
+        if to_put_in := [one for one in found.endings if one.children == TO_PUT_IN]:
+            next_ms.append(await self._put_in(shard, found.now_ms, to_put_in))
+        if others := [one for one in found.endings if one.children != TO_PUT_IN]:
+            next_ms.append(await self._report(shard, found.now_ms, others))
         if 0 <= found.look_ms <= found.now_ms:
             next_ms.append(await self._look_after(shard))
         else:
@@ -67,54 +90,67 @@ class Endings(ShardLoop):
 
     # -- endings
 
-    async def _deliver(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
-        """Tells all followers, and notes which of them have ended, and when to tell the others again. Returns when to
-        look again.
+    async def _put_in(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
+        """Puts in the children of jobs that have ended. Nobody hears of these ends before that. Returns when to look
+        again.
         """
-        places: dict[ShardKeys, list[_NewsFor]] = {}
-        for ending in endings:
-            for one in ending.followers:
-                places.setdefault(self._session.keys.shard(one.topic, one.shard), []).append(_NewsFor(ending, one))
-        gone, failed = await self._tell_all(places)
-        again = [now_ms + (_SOON_MS if one.field in failed else _again_ms(one, now_ms)) for one in endings]
-        args = [
-            value
-            for one, at_ms in zip(endings, again, strict=True)
-            for value in (one.field, one.generation, at_ms, "\n".join(gone.get(one.field, [])))
-        ]
+        again_ms = now_ms
+        for one in endings:
+            try:
+                await arun(self._link, children.put_in(self._session, self._scripts, self._topics, shard, one))
+            except Exception as error:
+                self._failures.pause_after(shard, error)
+                again_ms = now_ms + _SOON_MS
+        return again_ms
+
+    async def _report(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
+        """Reports them to all followers, and notes which of these have ended, and when to report to the others again.
+        Returns when to look again.
+        """
+        answers = _Answers()
+        await self._report_to(answers, (_NewsFor(one, who) for one in endings for who in one.others))
+        # Children start once all that wait for them know of them.
+        await self._report_to(answers, self._for_children(endings, answers))
+        args: list[str | int] = []
+        next_ms = now_ms + _AGAIN_AT_MOST_MS
+        for one in endings:
+            again_ms = now_ms + (_SOON_MS if one.field in answers.failed else _again_ms(one, now_ms))
+            args += (one.field, one.generation, again_ms, "\n".join(answers.gone.get(one.field, ())))
+            next_ms = min(next_ms, again_ms)
         await arun(self._link, self._scripts.delivered(shard, args))
         # A follower that is not there may come yet: ``delivered`` then has the news sent again soon.
-        return min([now_ms + _SOON_MS, *again] if gone else again)
+        return min(next_ms, now_ms + _SOON_MS) if answers.gone else next_ms
 
-    async def _tell_all(self, places: Mapping[ShardKeys, Sequence[_NewsFor]]) -> tuple[dict[str, list[str]], set[str]]:
-        """Returns the lines of followers that have ended, by ending; and the endings that did not reach all."""
-        gone: dict[str, list[str]] = {}
-        failed: set[str] = set()
-        replies = await asyncio.gather(
-            *(self._deliver_to(place, some) for place, some in places.items()), return_exceptions=True
-        )
-        for (place, some), lines in zip(places.items(), replies, strict=True):
-            if isinstance(lines, BaseException):
-                if not isinstance(lines, Exception):
-                    raise lines
-                self._failures.pause_after(place, lines)
-                failed |= {news.ending.field for news in some}
-                continue
-            for field, line in lines:
-                gone.setdefault(field, []).append(line)
-        return gone, failed
+    @staticmethod
+    def _for_children(endings: Iterable[Ending], answers: _Answers) -> Iterator[_NewsFor]:
+        """If the flow was cancelled, its children are, too."""
+        for ending in endings:
+            if ending.children and ending.field not in answers.failed:
+                news = ending._replace(how="cancelled") if ending.field in answers.closed else ending
+                for one in ending.added:
+                    yield _NewsFor(news, one)
 
-    async def _deliver_to(self, place: ShardKeys, news: Sequence[_NewsFor]) -> list[tuple[str, str]]:
-        """Returns the followers that have ended: the field of the ending, and their line."""
-        ended: list[tuple[str, str]] = []
-        # What is for the same job together: a call does so much.
-        news = sorted(news, key=lambda one: (one.follower.id, one.follower.nonce))
-        for begin in range(0, len(news), MAX_BATCH):
-            some = news[begin : begin + MAX_BATCH]
-            said = [News(one.id, one.nonce, one.place, ending.generation, ending.how) for ending, one in some]
-            replies = await arun(self._link, self._scripts.deliver(place, said))
-            ended += [(one.ending.field, one.follower.line) for one, now in zip(some, replies, strict=True) if not now]
-        return ended
+    async def _report_to(self, answers: _Answers, news: Iterable[_NewsFor]) -> None:
+        places: dict[ShardKeys, list[_NewsFor]] = {}
+        for one in news:
+            place = self._session.keys.shard(one.follower.topic, one.follower.shard)
+            places.setdefault(place, []).append(one)
+        await asyncio.gather(*(self._try_to_report(answers, place, some) for place, some in places.items()))
+
+    async def _try_to_report(self, answers: _Answers, place: ShardKeys, news: Sequence[_NewsFor]) -> None:
+        """What a node that does not answer should hear is sent again soon."""
+        try:
+            # What is for the same job together: a call does so much.
+            for some in parts(sorted(news, key=_to), _size_of, MAX_BATCH, MAX_BATCH):
+                said = [
+                    News(to.id, to.nonce, to.place, one.generation, one.how, children=children_for(one, to))
+                    for one, to in some
+                ]
+                for one, answer in zip(some, await arun(self._link, self._scripts.deliver(place, said)), strict=True):
+                    answers.note(one, answer)
+        except Exception as error:
+            self._failures.pause_after(place, error)
+            answers.failed.update(one.ending.field for one in news)
 
     # -- jobs that wait
 
@@ -157,3 +193,12 @@ class Endings(ShardLoop):
 def _again_ms(ending: Ending, now_ms: int) -> int:
     """In how long to tell again, if it has not ended: the longer ago the ending, the later."""
     return min(max(_AGAIN_MS, now_ms - ending.generation), _AGAIN_AT_MOST_MS)
+
+
+def _to(news: _NewsFor) -> tuple[str, str]:
+    return news.follower.id, news.follower.nonce
+
+
+def _size_of(news: _NewsFor) -> int:
+    """How many lines a call gets with it."""
+    return 1 if news.follower.is_child else 1 + len(news.ending.added)

@@ -14,6 +14,7 @@ from ..operations.attempts.progress_reports import report_of
 from ..times.durations import Duration
 
 if TYPE_CHECKING:
+    from ..operations.attempts.added import AsyncJobFlow, JobFlow
     from ..queue import AsyncQueue, Queue
     from .job_results import JobResults
     from .queues import HandlerQueues
@@ -105,6 +106,33 @@ class RunningJob(Job):
 
         self._running("results")
         return JobResults(self, group)
+
+    @property
+    def flow(self) -> JobFlow:
+        """The flow of the job, to add jobs to it in a ``def`` handler:
+        ``job.flow.enqueue("part.check", body, before=join)``.
+
+        Raises:
+            StaleClaim: as ``touch``.
+            InvalidInput: it would block the event loop; use ``async_flow``.
+        """
+        from ..queue import flow_of
+
+        held, services = self._running("flow")
+        return flow_of(services.queues.blocking(), held)
+
+    @property
+    def async_flow(self) -> AsyncJobFlow:
+        """Like ``flow``, for an ``async def`` handler: ``await job.async_flow.enqueue(…)``.
+
+        Raises:
+            StaleClaim: as ``touch``.
+            InvalidInput: this is not the worker's event loop; use ``flow``.
+        """
+        from ..queue import async_flow_of
+
+        held, services = self._running("async_flow")
+        return async_flow_of(services.queues.awaited(), held)
 
     def _running(self, what: str) -> tuple[ClaimedJob, Services]:
         held, services = self._held, self._services

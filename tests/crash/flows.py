@@ -1,8 +1,9 @@
 """Flows under faults: `python -m tests.crash.flows [--flows N] [NAME ...]` prints the table in docs/reliability.md.
 
-Producers build flows of eight parts and a join while the fault strikes again and again. In every twentieth flow one
-part fails permanently. What is judged comes from the handlers' journal: each join runs, none before its parts, and each
-flow that can't go on says so. Ends with 1 if a row did not hold what it promises.
+Producers build flows of eight parts and a join while the fault strikes again and again. In some rows, two of the parts
+add two jobs each to their flow, which the join waits for, too. In every twentieth flow one part fails permanently. What
+is judged comes from the handlers' journal: each join runs, none before its parts, and each flow that can't go on says
+so. Ends with 1 if a row did not hold what it promises.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from tests.servers import Binary, Cluster, Server, binaries
 from tests.waiting import until
 
 PARTS = 8
+ADDING = (1, 4)
+"""The parts that add jobs, in some rows."""
 BROKEN_EACH = 20
 PART, JOIN = "part", "join"
 SLOTS = 10
@@ -54,6 +57,7 @@ class Run:
     place: Any
     processes: WorkerProcesses
     dice: random.Random
+    adds: int = 0  # jobs that each of the parts adds which do so
     built: dict[str, tuple[float, float]] = field(default_factory=dict)  # name -> when it was called for, and complete
     lost_by_redis: list[tuple[float, float]] = field(default_factory=list)
     workers: list[WorkerProcess] = field(default_factory=list)
@@ -88,6 +92,7 @@ class Row:
     times: int = 1_000_000
     every_s: float = 1.0
     shards: int = 1
+    adds: int = 0
 
 
 def kill_worker(run: Run) -> None:
@@ -121,6 +126,10 @@ ROWS = {
     "mover_killed": Row("the worker with the active mover is killed (-9), and another started", kill_mover, every_s=3),
     "redis_killed": Row(
         "Redis is killed (-9) and started, appendfsync always", kill_redis, keeping("always"), every_s=5
+    ),
+    "worker_killed_children": Row("a worker is killed (-9) while handlers add jobs", kill_worker, adds=2),
+    "redis_killed_children": Row(
+        "Redis is killed (-9) while handlers add jobs", kill_redis, keeping("always"), every_s=5, adds=2
     ),
     "sentinel_failover": Row(
         "the primary is killed (-9), Sentinel names its replica", sentinel_failover, Sentinels, times=1
@@ -169,7 +178,7 @@ def build(run: Run, url: str, numbers: Iterator[int]) -> None:
             while name not in run.built:
                 try:
                     with queue.flow(name) as flow:
-                        parts = flow.enqueue_many(PART, (part(name, number, n) for n in range(PARTS)))
+                        parts = flow.enqueue_many(PART, (part(name, number, n, run.adds) for n in range(PARTS)))
                         flow.enqueue(JOIN, asdict(Work()), id=f"{name}-join", after=parts)
                 except FlowExists:
                     run.built[name] = called, time.time()
@@ -182,16 +191,17 @@ def build(run: Run, url: str, numbers: Iterator[int]) -> None:
                     run.built[name] = called, time.time()
 
 
-def part(name: str, number: int, n: int) -> NewJob:
+def part(name: str, number: int, n: int, adds: int) -> NewJob:
     fails_once = n == 3 and number % 10 == 0
-    return NewJob(
-        asdict(Work(ms=5 * (n % 3), fail=int(fails_once), bury=n == 5 and is_broken(number))), id=f"{name}-{n}"
+    work = Work(
+        ms=5 * (n % 3), fail=int(fails_once), bury=n == 5 and is_broken(number), adds=adds if n in ADDING else 0
     )
+    return NewJob(asdict(work), id=f"{name}-{n}")
 
 
 def tried(row: Row, flows: int, binary: Binary, directory: Path) -> Found:
     with row.place(binary) as place, WorkerProcesses(place, directory) as processes:
-        run = Run(place, processes, random.Random(7))
+        run = Run(place, processes, random.Random(7), row.adds)
         for topic in (PART, JOIN):
             processes.queue.configure(topic, shards=row.shards, max_deliveries=100)
         for _ in range(WORKERS):
@@ -253,7 +263,7 @@ def judged(run: Run) -> Found:
     silent += [name for name in broken if f"{name}-join" not in found and name not in silent]
     attempts = attempts_of(journal.lines())
     joins = {name: attempts.get(f"{name}-join", []) for name in names}
-    early = [name for name, began in joins.items() if began and began[0].begun < last_end(attempts, name)]
+    early = [name for name, began in joins.items() if began and began[0].begun < last_end(attempts, name, run.adds)]
     again = sum(
         max(0, len(began) - 1 - sum(one.how in ("raised", "cancelled") for one in began)) for began in joins.values()
     )
@@ -262,11 +272,15 @@ def judged(run: Run) -> Found:
     )
 
 
-def last_end(attempts: dict[str, list[Attempt]], name: str) -> float:
-    """When each part of the flow had ended for the first time; infinite if one never has."""
+def last_end(attempts: dict[str, list[Attempt]], name: str, adds: int) -> float:
+    """When each part of the flow, and each job that one has added, had ended for the first time; infinite if one never
+    has.
+    """
+    parts = [f"{name}-{n}" for n in range(PARTS)]
+    added = [f"{name}-{n}-{i}" for n in ADDING for i in range(adds)]
     ends = (
-        min((one.ended for one in attempts.get(f"{name}-{n}", []) if one.how == "end"), default=float("inf"))
-        for n in range(PARTS)
+        min((one.ended for one in attempts.get(id, []) if one.how == "end"), default=float("inf"))
+        for id in (*parts, *added)
     )
     return max(ends)
 

@@ -12,11 +12,11 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import structlog
 
-from streamdq import Bury, Job, Snooze, Worker
+from streamdq import Bury, Job, NewJob, RunningJob, Snooze, Worker
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Work:
     block: int = 0  # blocks its event loop for so many ms
     die: bool = False  # kills its process at once
     stop: int = 0  # stops this process until SIGCONT, if it is the one that runs it
+    adds: int = 0  # so many jobs to its flow, which the flow's join waits for
     company: int = 0  # put off, and not counted, while it is alone in this process: no other waits for a slot
 
 
@@ -73,6 +74,12 @@ def act(work: Work, job: Job) -> None:
         raise Bury("as told")
 
 
+async def add(work: Work, job: RunningJob) -> None:
+    if work.adds:
+        jobs = [NewJob(asdict(Work()), id=f"{job.id}-{n}") for n in range(work.adds)]
+        await job.async_flow.enqueue_many(job.topic, jobs, before=("join", f"{job.id.rpartition('-')[0]}-join"))
+
+
 async def sleep(work: Work) -> None:
     if work.block:
         time.sleep(work.block / 1000)  # noqa: ASYNC251  # real time: as told
@@ -89,11 +96,12 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
         writer.write("start", job)
         signal_itself(work)
 
-    async def handle(work: Work, job: Job) -> None:
+    async def handle(work: Work, job: RunningJob) -> None:
         started(work, job)
         try:
             await sleep(work)  # real time: as told
             act(work, job)
+            await add(work, job)
         except asyncio.CancelledError:
             writer.write("cancelled", job)
             raise

@@ -60,6 +60,7 @@ class Built:
         """The flow's own job."""
         waits = Waits((), "run", 1000, self.gates)
         made = as_waiting(encode(NewJob({}, id=self.run.name), 1000), waits, self.run.life)
+        self.linked.made[self.run.name] = made
         known = [Known("t", 0, id, f"n-{id}", 0, "") for id in ids]
         self.shard.call("enqueue_after", 1, "keep", (made.id, made.rest), dependencies(waits, known))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamdq.job.job import NewJob
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 MARK = b"\x1f"
 NEVER = b"9999999999999"
 _PER_FIELD = 500
-_HEAD = re.compile(rb"(\d+)\|(\d+)\|(\d+)\|(\d+)\|(block|run|cancel)(?:\+|=\d+)?\|(\d+)")
+_HEAD = re.compile(rb"(\d+)\|(\d+)\|(\d+)\|(\d+)\|(block|run|cancel)(?:\+|=\d+!?)?\|(\d+)(\+?)")
 _STATES = re.compile(rb"([.odcrepagl]*)((?:,\d+=\d+)*)")
 _FOLLOWERS = re.compile(
-    rb"([^|\n]+)\|(\d+)\|([a-z]*)\+?\n((?:\d+\x1f[^\x1f\n]+\x1f\d+\x1f\d+\x1f[^\x1f\n]+\x1f[^\x1f\n]+\n)+)"
+    rb"([^|\n]+)\|(\d+)\|([a-z]*)\+?[*&]?\n"
+    rb"((?:\d+(?:\+[^\x1f\n]*)?\x1f[^\x1f\n]+\x1f\d+\x1f(?:\d+|\+\w+)\x1f[^\x1f\n]+\x1f[^\x1f\n]+\n)+)"
 )
 
 
@@ -59,7 +60,10 @@ def contradicting(
 def _of_followers(
     links: Links, records: Mapping[bytes, bytes], progress: Mapping[bytes, Mapping[bytes, Any]]
 ) -> Iterator[str]:
-    for field, text in links.followers.items():
+    children = [field for field in links.followers if field.endswith(MARK + b"+")]
+    yield from _of_children(links, children)
+    for field in links.followers.keys() - children:
+        text = links.followers[field]
         found = _FOLLOWERS.fullmatch(text)
         if not found:
             yield f"followers of {field!r}: {text!r}"
@@ -79,13 +83,20 @@ def _of_followers(
         yield f"{links.endings.keys() - links.followers.keys()} have ended, and nobody waits"
 
 
+def _of_children(links: Links, fields: Iterable[bytes]) -> Iterator[str]:
+    for field in fields:
+        of = links.followers.get(field[:-2]) or links.followers.get(field.split(MARK)[0]) or b""
+        if b"*" not in of.split(b"\n")[0]:
+            yield f"{field!r}: children that nobody puts in"
+
+
 def _of_head(links: Links, member: bytes, head: bytes, records: Mapping[bytes, bytes]) -> Iterator[str]:
     found = _HEAD.fullmatch(head)
     if not found:
         yield f"{member!r}: {head!r}"
         return
     total, done, failed = map(int, found.groups()[:3])
-    letters = b""
+    letters, places = b"", dict[bytes, int]()
     for n in range(-(-total // _PER_FIELD)):
         others, states = (links.dependencies.get(b"%b\x1f%d%b" % (member, n, end)) for end in (b"", b"\x1fs"))
         form = _STATES.fullmatch(states or b"?")
@@ -94,7 +105,14 @@ def _of_head(links: Links, member: bytes, head: bytes, records: Mapping[bytes, b
             return
         if len(form[1]) != len(others.split(b"\n")):
             yield f"{member!r}: {others!r}, {states!r}"
+        lives = [line.split(MARK)[2] for line in others.split(b"\n")]
+        places |= {life: len(letters) + i for i, life in enumerate(lives) if life.startswith(b"+")}
         letters += form[1]
+    start = member + MARK + b"+"
+    stored = {life: int(i) for field, text in links.dependencies.items() if field.startswith(start)
+              for life, i in re.findall(rb"(\+\w+)=(\d+);", text)}  # fmt: skip
+    if stored != places or bool(found[7]) != bool(places):
+        yield f"{member!r}: {head!r}, added are {places}, and known as {stored}"
     counted = Counter(
         "done" if letter == ord("o") else "open" if letter == ord(".") else "failed" for letter in letters
     )

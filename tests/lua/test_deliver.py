@@ -61,7 +61,7 @@ def test_a_call_tells_so_many_and_the_next_one_the_rest(shard: Shard, jobs: int,
         linked.put(id, *map(str, range(total)), known=[Attached("x", 0, ""), *failed], on_failure="run")
     shard.checked = True
     news = [News(id, linked.made[id].nonce, 0, 5, "done") for id in ids]
-    args = ("", 100, *(value for one in news for value in (one.id, one.nonce, one.text)))
+    args = ("", 100, *(value for one in news for value in (one.id, one.nonce, one.text, "")))
     first = shard.run(shard.scripts._run("deliver", keys_of("deliver", shard.k), args))
     assert 0 < len(first) < jobs
     assert shard.call("deliver", news) == [1] * len(first) + [2] * (jobs - len(first))

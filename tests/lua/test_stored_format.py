@@ -66,6 +66,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "get": lambda shard: shard.scripts.get(shard.k, "ready"),
     "kick": lambda shard: shard.scripts.kick(shard.k, "default", 10, []),
     "leave_group": lambda shard: shard.scripts.leave_group(shard.k, "default", 10),
+    "link_children": lambda shard: shard.scripts.link_children(shard.k, "p", "life", []),
     "list_ids": lambda shard: shard.scripts.list_ids(shard.k, 1, "jobs", b"0", 10),
     "look_after": lambda shard: shard.scripts.look_after(shard.k, 10),
     "move": lambda shard: shard.scripts.move(shard.k, ("default",), 10),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from streamdq import AsyncQueue, FlowState
+from streamdq import AsyncQueue, FlowState, InvalidInput, RunningJob
 from streamdq.job.flow import FLOWS
 
 from .model import Call, Model, Shard, Tracked
@@ -47,6 +47,8 @@ def applied(model: Model, call: Call) -> None:
     elif call.name == "decide_flow":
         state, _, *gates = call.reply
         model.happened[f"decide_flow: {state.decode() or 'neither'}"] += 1
+        if call.args[3] == b"cancel":
+            model.closed.add((call.shard, call.args[1].decode()))
         for field in gates[::2] if state == b"w" else ():
             gate, _, life = field.decode().partition("\x1f")
             model.withdrawn.add((call.shard, gate.rpartition("~")[0], life))
@@ -74,7 +76,9 @@ def starts(model: Model, job: Tracked) -> None:
 
 def may_be_cancelled(model: Model, job: Tracked) -> bool:
     """Whether the job may be cancelled because its flow was withdrawn."""
-    return job.flow is not None and (job.flow in model.withdrawn or job.flow not in model.complete or model.lost_data)
+    return job.flow is not None and (
+        job.flow in model.withdrawn or job.flow not in model.complete or job.flow[:2] in model.closed or model.lost_data
+    )
 
 
 def cancelled(model: Model, name: str) -> None:
@@ -86,6 +90,9 @@ def cancelled(model: Model, name: str) -> None:
             continue
         if not any(one.ended in ("dead", "purged", "archived", "restored") for one in job.deliveries.values()):
             model.stopped[job.first] = model.groups.get(job.shard, {})
+    for child in model.children.values():
+        if child.flow is not None and child.flow == model.begun.get(name) and not child.first:
+            child.stopped = True
 
 
 def claimed(model: Model, job: Tracked, group: str, again: bool) -> None:
@@ -97,6 +104,29 @@ def claimed(model: Model, job: Tracked, group: str, again: bool) -> None:
 
 
 # -- programs
+
+
+async def add_children(world: World, job: RunningJob) -> None:
+    """What some handlers do: a job is added to the flow of their own, and may be a condition of others, too."""
+    random, model = world.adds, world.model
+    if random is None or world.calm or random.random() >= 0.25:  # with three groups, a child has fewer than one
+        return
+    lives = [life for life in model.first_of if life[1] == job.id]
+    waiting = [
+        one for one in model.live.values() if one.waits is not None and any(life in one.waits.parents for life in lives)
+    ]
+    before = [(one.shard[0], one.id) for one in waiting if random.random() < 0.7] or None
+    topic = random.choice(world.topics)
+    id = f"child-{world.serial()}"
+    options = key_of(id) if world.plan.has_keys else {}
+    try:
+        await job.async_flow.enqueue(
+            topic, body(random, world.serial()), id=id, before=before, delay=random.choice((0, 0, 1.0)), **options
+        )
+    except InvalidInput:
+        world.note("flow: nothing is added")
+    else:
+        world.note("flow: added")
 
 
 async def build_flows(world: World) -> None:

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from streamdq.store.flows.children import children_in
 from streamdq.store.jobs.links import BY_RESULT, ENDINGS
 
 from . import flows
-from .model import NEVER_MS, Call, Model, Shard, Tracked, Waits
+from .model import NEVER_MS, Added, Call, Model, Shard, Tracked, Waits
 
 _FOR_GOOD = ("purged", "archived", "expired", "restored", "cancelled")
 _FAILED_THERE = ("purged", "expired", "cancelled", "aborting")
@@ -73,14 +74,55 @@ def attach(model: Model, call: Call) -> None:
             model.broken(f"job {job.serial} is said to be done, and is open")  # type: ignore[union-attr]
 
 
+def adds(model: Model, job: Tracked, text: bytes) -> None:
+    """The handler of the job has added others to its flow, and is done."""
+    (life,) = (one for (shard, id, one), first in model.first_of.items()
+               if (shard, id, first) == (job.shard, job.id, job.first) and not one.startswith(BY_RESULT))  # fmt: skip
+    for child in children_in(text):
+        is_late = job.first in model.ever_done
+        model.children[child.nonce] = Added((job.shard, job.id, life), child.before, job.flow, is_late)
+        model.parents.add(job.first)
+        model.happened[f"finish: adds a job{' before others' if child.before else ''}"] += 1
+
+
+def child_is_put_in(model: Model, job: Tracked, nonce: str, waits: Sequence[bytes]) -> None:
+    child = model.children.get(nonce)
+    if child is None:
+        model.broken(f"job {job.serial} was put in, and no attempt that was done has added it")
+        return
+    if child.first and not model.lost_data:
+        model.broken(f"job {job.serial} was put in twice")
+    child.first, job.flow, job.due_ms = job.first, child.flow, NEVER_MS
+    job.waits = Waits((child.parent,), "cancel", int(waits[0].split(b"|")[3]))
+    if child.stopped:
+        model.stopped[job.first] = model.groups.get(job.shard, {})
+    note_ends(model)
+
+
+def _required(model: Model, job: Tracked) -> list[tuple[Shard, str, str]]:
+    """All that it must not start before: what it waits for, and what that has added before it, and so on."""
+    assert job.waits is not None
+    found = [*job.waits.parents]
+    for parent in found:
+        for nonce, child in model.children.items():
+            if child.parent == parent and any(
+                model.first_of.get((job.shard, id, of)) == job.first for of, id in child.before
+            ):
+                put_in = [life for life in model.first_of if life[2] == nonce]
+                found += put_in or ([] if child.is_late else [(job.shard, "", nonce)])
+    return found
+
+
 def deliver(model: Model, call: Call) -> None:
     for number, code in enumerate(call.reply):
-        id, nonce, news = call.args[2 + 3 * number : 5 + 3 * number]
+        id, nonce, news, added = call.args[2 + 4 * number : 6 + 4 * number]
         job = _named(model, call.shard, id.decode(), nonce.decode())
         for one in news.decode().split(";")[:-1]:
             model.happened[f"deliver: {one.split('|')[2] or 'goes on'}: {code}"] += 1
         if job is None or job.waits is None or job.gone:
             continue
+        if added and job.due_ms == NEVER_MS:
+            _waits_for(model, job, added.decode())
         if code == 2 and job.due_ms == NEVER_MS:
             _starts(model, call, job)
         elif code == 0 and job.due_ms == NEVER_MS and outcome(model, job) == "open":  # or all groups have aborted it
@@ -95,6 +137,17 @@ def deliver(model: Model, call: Call) -> None:
             job.gone = "cancelled"
 
 
+def _waits_for(model: Model, job: Tracked, added: str) -> None:
+    """It hears of children of those that it waits for."""
+    assert job.waits is not None
+    lines = [line.split("\x1f") for line in added.split("\n")]
+    more = [((topic, int(number)), id, life.removeprefix("+")) for topic, number, life, id in lines]
+    job.waits = job.waits._replace(parents=tuple(dict.fromkeys((*job.waits.parents, *more))))
+    model.parents |= {model.first_of[life] for life in more if life in model.first_of}
+    note_ends(model)
+    model.happened["deliver: waits for what was added"] += 1
+
+
 def _named(model: Model, shard: Shard, id: str, nonce: str) -> Tracked | None:
     job = model.live.get((shard, id))
     return job if job is not None and model.first_of.get((shard, id, nonce)) == job.first else None
@@ -103,7 +156,7 @@ def _named(model: Model, shard: Shard, id: str, nonce: str) -> Tracked | None:
 def _starts(model: Model, call: Call, job: Tracked) -> None:
     assert job.waits is not None
     flows.starts(model, job)
-    for parent in job.waits.parents:
+    for parent in _required(model, job):
         first = model.first_of.get(parent)
         is_fine = first in model.ever_done or (job.waits.on_failure == "run" and _has_failed(model, parent))
         if not is_fine:

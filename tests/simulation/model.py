@@ -84,6 +84,20 @@ class Waits(NamedTuple):
 
 
 @dataclass
+class Added:
+    """A job that the handler of another one has added to its flow. ``parent``: the shard, id and life of that one;
+    ``before``: who waits for both, by nonce and id.
+    """
+
+    parent: tuple[Shard, str, str]
+    before: tuple[tuple[str, str], ...]
+    flow: tuple[Shard, str, str] | None
+    is_late: bool  # the other one was done before, as far as anybody has seen: those that wait may have started
+    stopped: bool = False  # the flow was cancelled
+    first: Serial = ""  # its serial when it was put in
+
+
+@dataclass
 class Tracked:
     """One job, from the call that put it in."""
 
@@ -178,6 +192,9 @@ class Model:
         self.begun: dict[str, tuple[Shard, str, str]] = {}  # the latest flow of each name
         # Jobs whose flow was cancelled, and the groups that there were then, each with the call that made it.
         self.stopped: dict[Serial, dict[str, int]] = {}
+        self.closed: set[tuple[Shard, str]] = set()  # flows that were cancelled, or are about to be, by shard and name
+        # What handlers have added to flows, by its nonce, also what was forgotten.
+        self.children: dict[str, Added] = {}
         self.after_step: Callable[[Model], None] = lambda _: None
         self.is_of_flows: Callable[[Call], bool] = lambda _: False
         self._steps = steps

@@ -112,6 +112,9 @@ def enqueue_after(model: Model, call: Call) -> None:
             model.happened["enqueue_after: id free"] += 1
         else:
             job = _create(model, call, now_ms, id.decode(), str(NEVER_MS), rest, call.args[3] == b"replace")
+            if call.args[3] == b"once":
+                links.child_is_put_in(model, job, rest.split(b"\n", 3)[2].decode(), waits.split(b"\x1e"))
+                continue
             links.enqueue_after(model, call, job, waits.split(b"\x1e"))
             model.happened[f"enqueue_after: {'in a flow' if own else 'in no flow'}"] += 1
 
@@ -364,11 +367,12 @@ def _accepted(model: Model, call: Call) -> Iterator[tuple[Tracked, Delivery, Seq
 
 def _without_results(call: Call) -> tuple[Sequence[bytes], Sequence[bytes]]:
     """The arguments, and the results that ``finish`` was given behind them."""
-    if call.name != "finish" or call.args[-1] != b"results":
-        return call.args, []
-    claims = (len(call.args) - 6) // (_OF_CLAIM["finish"] + 1)
-    end = len(call.args) - 1 - claims
-    return call.args[:end], call.args[end:-1]
+    args = call.args[:-2] if call.args[-1] == b"children" else call.args
+    if call.name != "finish" or args[-1] != b"results":
+        return args, []
+    claims = (len(args) - 6) // (_OF_CLAIM["finish"] + 1)
+    end = len(args) - 1 - claims
+    return args[:end], args[end:-1]
 
 
 def _end_aborted(
@@ -390,6 +394,8 @@ def finish(model: Model, call: Call) -> None:
         delivery.end("done", call.reply[0])
         model.results.finished(model, call, job, args[4:])
         model.count(call.shard, "done", call.args[1].decode())
+        if call.args[-1] == b"children":
+            links.adds(model, job, call.args[-2])
 
 
 def retry(model: Model, call: Call) -> None:

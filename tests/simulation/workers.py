@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from streamdq import Bury, Retry, RunningJob, Snooze, Worker
 from streamdq.errors import StreamdqError
 
+from .flows import add_children
 from .loop import Process
 from .model import Broken
 from .plan import GROUP_TTRS, GROUPS
@@ -110,6 +111,7 @@ async def _do(world: World, body: Any, job: RunningJob) -> None:
         await job.progress(0.5, what)
     if seconds:
         await asyncio.sleep(seconds)
+    await add_children(world, job)
     if what == "raise":
         raise ValueError("as told")
     if what == "again":

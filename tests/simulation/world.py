@@ -84,6 +84,8 @@ class World:
         self.changes = changes if self.relays and changes.random() < 0.5 else None  # rows wait in the outbox
         self.links = Random(f"{seed} links").random() < 0.35  # jobs wait for others
         self.flows = self.links and Random(f"{seed} flows").random() < 0.5
+        adding = self.flows and _takes_part(seed, "who adds jobs", 0.18, 0.53)
+        self.adds = Random(f"{seed} what is added") if adding else None  # handlers add jobs to the flows of their own
         self.model.after_step = note_ends
         self.model.is_of_flows = flows.is_own
         self.aborts = Random(f"{seed} what is aborted")

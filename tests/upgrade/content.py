@@ -257,7 +257,10 @@ def _uniqueness(queue: Queue) -> None:
 
 
 def _flows(queue: Queue, opened: ExitStack) -> None:
-    """One that is being built, and one with a deadline."""
+    """A job that a handler has added, and that is not put in; a flow that is being built, and one with a deadline."""
+    claim = _taken(queue, "flow.part", "runs-1")
+    claim.flow.enqueue("flow.part", {"n": 4}, id="runs-child", before=("flow.join", "runs-join"))
+    claim.finish()
     with queue.flow("dated", deadline=LONG) as flow:
         flow.enqueue("flow.late", {"n": 0}, id="dated-0", delay=LONG)
     opened.enter_context(patch.object(builder, "MAX_BATCH", BUILT))  # a call is full with them, and is sent

@@ -104,7 +104,8 @@ async def test_every_job_ends(path: Path, redis_server: Server, tmp_path: Path) 
 
 GROUPS = ("default", "billing", "mail")
 EXPECTED = {
-    *(f"default runs-{n}" for n in (1, 2, "join")), "default blocked-0", "default blocked-join", "default moved-1",
+    *(f"default runs-{n}" for n in (2, "child", "join")), "default blocked-0", "default blocked-join",
+    "default moved-1",
     *(f"default keyed-{n}" for n in (0, 1, 2, "paused")), "default paced-1", "default paced-2", "default waits",
     *(f"default {id}" for id in ("runs", "ready", "kicked", "dead", "retried")), "default notify-1",
     "billing one", "mail one", "mail apart", "default to-come", "default gave-up", "default after-delivered-not",

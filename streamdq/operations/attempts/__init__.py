@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..first_use import modules_of
 
 if TYPE_CHECKING:
-    from . import progress_reports, take
+    from . import added, progress_reports, take
 
-__all__ = ["progress_reports", "take"]
+__all__ = ["added", "progress_reports", "take"]
 __getattr__ = modules_of(__name__, __all__)

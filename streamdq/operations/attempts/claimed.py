@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...config import START_WITHIN_S
 from ...job.job import Decoder, Job, JobState
@@ -15,6 +15,9 @@ from ...process.logs import log, what
 from ...store.jobs.records import job_in
 from ...store.replies import Claimed
 from ...threads import ThreadOf
+
+if TYPE_CHECKING:
+    from ...store.flows.children import Child
 
 
 @dataclass(slots=True, eq=False)
@@ -51,6 +54,7 @@ class ClaimedJob:
     consumer: str = ""  # the consumer that claimed it, if another one ends it
     listeners: Sequence[Callable[[Any], None]] = ()  # are called with how it ended
     result: bytes | None = None  # the stored text of what it has returned; None: nothing is kept
+    children: Sequence[Child] = ()  # jobs that its handler has added to its flow
     receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
 
     @property

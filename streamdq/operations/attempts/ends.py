@@ -196,7 +196,7 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     """As many of these ends (all of one outcome) as one script call may carry. ``groups``: the topic's groups."""
     outcome = ends[0].outcome
     most = most_jobs(_MOST[outcome], groups if outcome is AttemptResult.DONE else 1)
-    batch = list(ends[:most])
+    batch = _until_children(ends[:most])
     if any(end.held.job.key is not None for end in batch):
         batch = batch[:_MOST_OF_KEYS]
     if any(end.held.result is not None for end in batch):
@@ -206,6 +206,12 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     if sum(map(len, map(_body_of, batch))) <= max_bytes:
         return batch
     return next(parts(batch, lambda end: len(end.held.job.raw_body), most, max_bytes))
+
+
+def _until_children(ends: Sequence[End]) -> list[End]:
+    """The first ones. An attempt that has added jobs to its flow is ended by a call of its own."""
+    first = next((i for i, end in enumerate(ends) if end.held.children), len(ends))
+    return list(ends[: max(1, first)])
 
 
 def can_be_sent(held: ClaimedJob) -> bool:
@@ -242,7 +248,7 @@ def send_ends(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, end
             ]
         elif outcome is AttemptResult.DEAD:
             args += [end.reason, end.error, failure_of(end)]
-    args += _results_of(ends)
+    args += _results_of(ends) + _children_of(ends)
     first = ends[0].held
     refused: Refused = yield from _SCRIPTS[outcome](
         scripts, shard, group, first.generation, consumer, args, first.receipt
@@ -262,6 +268,15 @@ def _results_of(ends: Sequence[End]) -> list[Any]:
     if ends[0].outcome is not AttemptResult.DONE or all(end.held.result is None for end in ends):
         return []  # an attempt whose TTR passed may have returned something all the same
     return [*(end.held.result or _NOTHING_SENT for end in ends), "results"]
+
+
+def _children_of(ends: Sequence[End]) -> list[Any]:
+    """What ``finish`` is sent of jobs that the one attempt has added to its flow."""
+    if ends[0].outcome is not AttemptResult.DONE or not ends[0].held.children:
+        return []
+    from ...store.flows.children import children_text
+
+    return [children_text(ends[0].held.children), "children"]
 
 
 def _failure_of(end: End) -> str:

@@ -34,9 +34,10 @@ from ...store.jobs.links import Known, follower
 from ...store.jobs.records import Encoded, as_waiting, encode
 from ...store.redis_store import RedisStore
 from ...store.scripts.flows import Run
+from ...store.topics.changes import expect_links
 from ...store.topics.topics import changing
 from ...times.durations import Duration, to_ms
-from ..jobs.after import InFlow, put_in_flow, put_own, settings_for
+from ..jobs.after import InFlow, put_in_flow, put_own
 from ..jobs.enqueue import NO_BODY
 from ..jobs.enqueue_many import as_new_job
 from ..jobs.get import REPAIRS
@@ -172,7 +173,7 @@ class Building:
         with_keys = {topic for _, topic, job in self._unsent if job.key is not None}
         settings = {}
         for topic in dict.fromkeys(one.topic for one in self._unsent):
-            settings[topic] = yield from settings_for(self._store, topic, has_keys=topic in with_keys)
+            settings[topic] = yield from expect_links(self._store.topics, topic, has_keys=topic in with_keys)
         for _, topic, job in self._unsent:
             shard = shard_of(job.id, settings[topic].shards, job.key)
             lines.append(follower(topic, shard, 0, job.nonce, job.id))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 
 from ...config import MAX_BATCH
 from ...job.after import NEVER_MS
@@ -47,6 +48,10 @@ def _status(store: RedisStore, run: Run, with_times: bool) -> Op[FlowStatus | No
         counted = dict(Counter(states[begin : begin + count]))
         stages.append(FlowStage(topic, count, tuple(after), on_failure, counted))
         begin += count
+    added = groupby(zip(jobs[begin:], states[begin:], strict=True), lambda one: one[0].topic)
+    for topic, some in added:  # at run time
+        counted = dict(Counter(state for _, state in some))
+        stages.append(FlowStage(topic, sum(counted.values()), (), "block", counted))
     known = Counter(states)
     times = (yield from _times(store, run, own, Members(jobs, states, stages, own.body))) if with_times else None
     return FlowStatus(run.name, _state(letter, own.state, known), tuple(stages), times)

@@ -28,7 +28,7 @@ from ...store.redis_store import RedisStore
 from ...store.replies import Enqueued
 from ...store.scripts import Scripts
 from ...store.scripts.links import NewInFlow
-from ...store.topics.changes import expect_keys, expect_links, expect_priorities_of
+from ...store.topics.changes import expect_links, expect_priorities_of
 from ...store.topics.topics import changing
 from .get import REPAIRS, shard_with
 from .large_bodies import put_away
@@ -63,7 +63,7 @@ def put_after(
     _check(topic, job.id, waits, on_conflict)
     for _ in range(REPAIRS):
         yield from expect_priorities_of(store.topics, topic, [job])
-        settings = yield from settings_for(store, topic, has_keys=job.key is not None)
+        settings = yield from expect_links(store.topics, topic, has_keys=job.key is not None)
         held = yield from _in_previous_shards(store, topic, settings, job)
         if held is not None:
             return PutAfter(0, held)
@@ -115,7 +115,7 @@ def put_in_flow(
     jobs = [one.job for one in new]
     jobs = [*(yield from put_away(store.session, topic, jobs))] if store.session.bodies.offload else jobs
     yield from expect_priorities_of(store.topics, topic, jobs)
-    settings = yield from settings_for(store, topic, has_keys=any(job.key is not None for job in jobs))
+    settings = yield from expect_links(store.topics, topic, has_keys=any(job.key is not None for job in jobs))
     homes = yield from _homes(store, topic, settings, jobs)
     known = yield from _attach_each_job(store, topic, new, homes)
     said = [
@@ -202,21 +202,13 @@ def put_own(store: RedisStore, shard: ShardKeys, job: Encoded, jobs: Sequence[Kn
     if store.session.bodies.offload:
         (job,) = yield from put_away(store.session, shard.topic, [job])
     assert job.waits is not None
-    settings = yield from settings_for(store, shard.topic, has_keys=False)
+    settings = yield from expect_links(store.topics, shard.topic, has_keys=False)
     scripts, said = store.at(durable, settings), dependencies(job.waits, jobs)
     reply = yield from scripts.enqueue_after(shard, settings.named(by_key=False), "keep", (job.id, job.rest), said)
     if not reply.current:
         raise changing(shard.topic)
     if reply.taken and nonce_of(reply.taken[0]) != job.nonce:
         raise FlowExists(job.id)
-
-
-def settings_for(store: RedisStore, topic: str, *, has_keys: bool) -> Op[TopicSettings]:
-    """The topic's, marked before the first job waits there, or has a key."""
-    settings = yield from expect_links(store.topics, topic)
-    if has_keys and settings.shards + len(settings.former) > 1:
-        settings = yield from expect_keys(store.topics, topic)
-    return settings
 
 
 def _done(waits: Waits, known: Sequence[Known], reply: Enqueued) -> PutAfter:

@@ -54,7 +54,7 @@ def cancel(session: Session, scripts: Scripts, topics: Topics, run: Run) -> Op[b
     """Nothing of the flow starts any more: its jobs that wait are cancelled, and attempts that run are aborted. Repeat
     it if it is interrupted. False: there is no such flow.
     """
-    state = yield from decide(session, scripts, topics, run, "withdraw")
+    state = yield from decide(session, scripts, topics, run, "cancel")
     found = yield from members(session, run)
     jobs = [one for one in reversed(found) if one.outcome in (None, "dead")]
     hows = yield from on_failures(session, [(_place(session, one), one.id, one.life) for one in jobs])

@@ -4,7 +4,7 @@ lua/lib/waits.lua); and the replies of the scripts that read it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -15,6 +15,10 @@ BETWEEN = "\x1e"
 """Between the parts of what a job waits for, as enqueue_after takes them."""
 GATED = "+"
 """Behind ``on_failure``: the first of those that the job waits for is a gate of its flow (lua/lib/flows.lua)."""
+ADDED = "+"
+"""Before the life of one that a job waits for as a child of another one; behind the time in the line of a child."""
+TO_PUT_IN, PUT_IN = "*", "&"
+"""Behind how a job has ended: its children are to be put in, or are among its followers."""
 OWN = "="
 """Behind ``on_failure``: it is a flow's own job; how many gates the flow has follows."""
 UNKNOWN = "unknown"
@@ -42,14 +46,19 @@ def attached_in(reply: Sequence[Any] | None) -> list[Attached] | None:
 
 
 class Follower(NamedTuple):
-    """Who waits for a job, and is the ``place``-th of those that it waits for."""
+    """Who waits for a job, which is the ``place``-th of those that it waits for; "+LIFE": a child of one of these.
+    ``is_child``: it is a child of the job. ``before``: then those that wait for it, too, as the nonce and the id of
+    each.
+    """
 
     line: str  # as it is stored
     topic: str
     shard: int
-    place: int
+    place: int | str
     nonce: str
     id: str
+    is_child: bool = False
+    before: tuple[tuple[str, str], ...] = ()
 
 
 class Ending(NamedTuple):
@@ -59,6 +68,26 @@ class Ending(NamedTuple):
     generation: int
     how: str
     followers: list[Follower]
+    children: str = ""
+    """Of a job that has left the pool: "*" = they are to be put in, "&" = they are among the followers."""
+
+    @property
+    def id(self) -> str:
+        return self.field.partition(SEPARATOR)[0]
+
+    @property
+    def life(self) -> str:
+        return self.field.partition(SEPARATOR)[2]
+
+    @property
+    def added(self) -> list[Follower]:
+        """The children."""
+        return [one for one in self.followers if one.is_child]
+
+    @property
+    def others(self) -> list[Follower]:
+        """The other followers."""
+        return [one for one in self.followers if not one.is_child]
 
 
 class Endings(NamedTuple):
@@ -80,12 +109,17 @@ def ending_in(field: str, text: str) -> Ending:
     """``text``: as it is stored in ``followers``."""
     head, *lines = text.split("\n")
     _, generation, how = head.split("|") if head else ("", "0", "")
-    return Ending(field, int(generation), how.rstrip("+"), [_follower(line) for line in lines if line])
+    children = how[-1:] if how[-1:] in (TO_PUT_IN, PUT_IN) and SEPARATOR in field else ""
+    known = how.rstrip("+" + TO_PUT_IN + PUT_IN)
+    return Ending(field, int(generation), known, [_follower(line) for line in lines if line], children)
 
 
 def _follower(line: str) -> Follower:
-    _, topic, shard, index, nonce, id = line.split("\x1f")
-    return Follower(line, topic, int(shard), int(index), nonce, id)
+    at, topic, shard, index, nonce, id = line.split(SEPARATOR)
+    mark, *names = at.split(BETWEEN)
+    before = tuple((nonce, id) for nonce, _, id in (name.partition("\x1d") for name in names))
+    place = index if index.startswith(ADDED) else int(index)
+    return Follower(line, topic, int(shard), place, nonce, id, mark.endswith(ADDED), before)
 
 
 class News(NamedTuple):
@@ -95,10 +129,12 @@ class News(NamedTuple):
 
     id: str
     nonce: str
-    place: int
+    place: int | str
     generation: int
     how: str
     seen: int | None = None
+    children: tuple[str, ...] = ()
+    """For which it has to wait, too (links.child_line)."""
 
     @property
     def text(self) -> str:
@@ -112,6 +148,7 @@ class Received(IntEnum):
     ENDED = 0  # the job that waited; or this need not be said again
     WAITS = 1  # or has started before
     STARTS = 2
+    CLOSED = 4  # it is the own job of a flow that was cancelled: the children must not start
 
 
 _FOR_GOOD = 3
@@ -128,7 +165,7 @@ def received(code: int, how: str) -> Received:
 class Asked(NamedTuple):
     """One of those that a job waits for, and that has not reported its end: its place, and what is known of it."""
 
-    place: int
+    place: int | str
     topic: str
     shard: int
     life: str
@@ -161,7 +198,8 @@ def _asked(n: int, others: str, states: str) -> Iterator[Asked]:
     for i, line in enumerate(others.split("\n")):
         if marks[i] != "o":
             topic, shard, life, id = line.split("\x1f")
-            yield Asked(n * PER_FIELD + i, topic, int(shard), life, id, known.get(i + 1, 0))
+            place = life if life.startswith(ADDED) else n * PER_FIELD + i
+            yield Asked(place, topic, int(shard), life.lstrip(ADDED), id, known.get(i + 1, 0))
 
 
 class Known(NamedTuple):
@@ -197,9 +235,24 @@ def _mark(waits: Waits, gate: Known | None) -> str:
     return f"{OWN}{waits.gates}" if waits.gates else ""
 
 
-def follower(topic: str, shard: int, index: int, nonce: str, id: str, early: bool = False) -> str:
+def follower(topic: str, shard: int, index: int | str, nonce: str, id: str, early: bool = False) -> str:
     """Who waits for a job, in the form that attach takes. ``early``: it is there before the job can start."""
     return (SEPARATOR if early else "") + SEPARATOR.join((topic, str(shard), str(index), nonce, id))
+
+
+def child_line(topic: str, shard: int, nonce: str, id: str) -> str:
+    """A child, as it is stored among those that a job waits for."""
+    return SEPARATOR.join((topic, str(shard), ADDED + nonce, id))
+
+
+def before_text(names: Iterable[tuple[str, str]]) -> str:
+    """What the line of a child begins with. ``names``: those that wait for it, too, by nonce and id."""
+    return "".join(("0", ADDED, *(f"{BETWEEN}{nonce}\x1d{id}" for nonce, id in names)))
+
+
+def children_field(id: str, life: str) -> str:
+    """Of ``followers``: the children of a job, which are to be put in."""
+    return f"{id}{SEPARATOR}{life}{SEPARATOR}{ADDED}"
 
 
 OUTCOMES = {letter: how or None for how, letter in ENDINGS.items()}
@@ -260,7 +313,7 @@ def parents_in(stored: Sequence[bytes | None]) -> list[StoredParent]:
         marks = (states or b"").decode().split(",")[0]
         for line, letter in zip((others or b"").decode().split("\n"), marks, strict=False):
             topic, shard, life, id = line.split(SEPARATOR)
-            found.append(StoredParent(topic, int(shard), life, id, OUTCOMES[letter]))
+            found.append(StoredParent(topic, int(shard), life.lstrip(ADDED), id, OUTCOMES[letter]))
     return found
 
 

@@ -58,8 +58,8 @@ class FlowScripts(ScriptCalls):
         return reply == 1
 
     def decide_flow(self, run: Run, how: str) -> Op[Decided]:
-        """``how``: open; withdraw, unless it is open; forget: the same, and its deadline is forgotten. Repeat it while
-        gates are left.
+        """``how``: open; withdraw, unless it is open; cancel: the same, and nothing is added to it any more; forget: as
+        withdraw, and its deadline is forgotten. Repeat it while gates are left.
         """
         args = (self._now(), run.name, run.life, how)
         state, left, *rest = yield from self._run("decide_flow", keys_of("decide_flow", run.shard), args)

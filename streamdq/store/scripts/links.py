@@ -84,13 +84,15 @@ class LinkScripts(ScriptCalls):
         args = (self._now(), spread, self._history, how, *job, "", BETWEEN.join(dependencies))
         return enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
 
-    def enqueue_after_many(self, k: ShardKeys, spread: Spread, jobs: Sequence[NewInFlow]) -> Op[Enqueued]:
-        """The same for jobs of a flow, which are kept if they are there. If the reply is not current, those from
-        ``looked`` on were not put in.
+    def enqueue_after_many(
+        self, k: ShardKeys, spread: Spread, jobs: Sequence[NewInFlow], how: str = "keep"
+    ) -> Op[Enqueued]:
+        """The same for jobs of a flow, which are kept if they are there. ``how`` "once": those that have ended are not
+        put in again. If the reply is not current, those from ``looked`` on were not put in.
         """
         now_ms, taken, looked = 0, dict[int, bytes](), 0
         while looked < len(jobs):
-            args: list[Any] = [self._now(), spread, self._history, "keep"]
+            args: list[Any] = [self._now(), spread, self._history, how]
             for job in jobs[looked:]:
                 args += [job.id, job.rest, job.own, BETWEEN.join(job.dependencies)]
             reply = enqueued_in((yield from self._run("enqueue_after", keys_of("enqueue_after", k), args)))
@@ -109,13 +111,22 @@ class LinkScripts(ScriptCalls):
         while left:  # a call may leave some to the next one
             args = [self._now(), self._history]
             for (id, nonce), some in left:
-                args += (id, nonce, "".join([news[i].text for i in some]))
+                children = dict.fromkeys(line for i in some for line in news[i].children)
+                args += (id, nonce, "".join([news[i].text for i in some]), "\n".join(children))
             codes = yield from self._run("deliver", keys_of("deliver", k), args)
             for (_, some), code in zip(left, codes, strict=False):
                 for i in some:
                     found[i] = received(code, news[i].how)
             left = left[len(codes) :]
         return found
+
+    def link_children(self, k: ShardKeys, id: str, life: str, lines: Sequence[str]) -> Op[bool]:
+        """``lines``: of each child, what its line begins with (links.before_text), and the rest of it (links.follower).
+        False: they were linked before.
+        """
+        args = (self._now(), id, life, *lines)
+        reply: int = yield from self._run("link_children", keys_of("link_children", k), args)
+        return reply == 1
 
     def look_after(self, k: ShardKeys, limit: int) -> Op[LookedAfter]:
         keys = keys_of("look_after", k)

@@ -222,9 +222,14 @@ def expect_keys(topics: Topics, topic: str) -> Op[TopicSettings]:
     raise changing(topic)
 
 
-def expect_links(topics: Topics, topic: str) -> Op[TopicSettings]:
-    """Creates the topic if it does not exist, and has movers look for jobs in it that wait for others."""
-    return _marked(topics, topic, "linked")
+def expect_links(topics: Topics, topic: str, *, has_keys: bool = False) -> Op[TopicSettings]:
+    """Creates the topic if it does not exist, and has movers look for jobs in it that wait for others. ``has_keys``:
+    some of these have keys, too.
+    """
+    settings = yield from _marked(topics, topic, "linked")
+    if has_keys and settings.shards + len(settings.former) > 1:
+        settings = yield from expect_keys(topics, topic)
+    return settings
 
 
 def expect_priorities(topics: Topics, topic: str) -> Op[TopicSettings]:

@@ -27,7 +27,7 @@ class Asking(Rig):
             "endings": lambda call: [now_ms(), -1, 0 if self.is_of("t", call) else -1],
             "look_after": lambda _: [now_ms(), -1, *waiting],
             "attach": lambda call: self.answer() if self.is_of("lost", call) else [[b"L", 0, b""]] * self.size(call, 3),
-            "deliver": lambda call: [1] * self.size(call, 3),
+            "deliver": lambda call: [1] * self.size(call, 4),
         }  # fmt: skip
         self.endings = Endings(self.link, self.store, lambda _: None)
         self.endings.look_for_shards()

@@ -1,0 +1,507 @@
+"""Jobs that handlers add to the flow of their own job, with a worker and its mover."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+import redis
+
+from streamdq import AsyncQueue, Claim, FlowState, InvalidInput, JobExists, NewJob, RunningJob, StaleClaim, Worker
+from streamdq.errors import JobAborted
+from streamdq.job.flow import FLOWS
+from streamdq.link.connection import AsyncLink
+from streamdq.operations.attempts import added, take
+from streamdq.queue import carry_out, store_of
+from streamdq.testing import drain, memory
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
+from tests.redis.test_flows import Mover
+from tests.waiting import eventually
+
+JOIN = ("join", "join")
+
+
+def join_of(space: Space, *parts: Any, name: str = "f") -> None:
+    """A flow: parts, and a join that waits for them."""
+    with space.queue.flow(name) as flow:
+        made = flow.enqueue_many("part", (NewJob(one, id=f"p-{one}") for one in parts))
+        flow.enqueue("join", "join", id="join", after=made)
+
+
+def note(worker: Worker, seen: Seen, *topics: str) -> None:
+    for topic in topics:
+
+        @worker.handler(topic, retry="none")
+        async def handler(body: Any) -> None:
+            seen.add(body)
+
+
+def state(space: Space, name: str = "f") -> FlowState | None:
+    status = space.queue.flow_status(name)
+    return status.state if status else None
+
+
+async def test_the_join_of_a_part_waits_for_what_the_part_adds(space: Space, seen: Seen) -> None:
+    await the_join_waits(space, seen)
+
+
+async def test_on_a_cluster(spread: Space, seen: Seen) -> None:
+    await the_join_waits(spread, seen)
+
+
+async def the_join_waits(space: Space, seen: Seen) -> None:
+    for topic in ("part", "extra", "join"):
+        space.queue.configure(topic, shards=4)
+    worker = space.worker()
+
+    @worker.handler("part", retry="none")
+    async def part(n: int, job: RunningJob) -> None:
+        await job.async_flow.enqueue_many("extra", [NewJob((n, i)) for i in range(n)], before=JOIN)
+
+    @worker.handler("extra", retry="none")
+    async def extra(body: list[int], job: RunningJob) -> None:
+        n, i = body
+        if n == 7 and i == 0:
+            await job.async_flow.enqueue("extra", (8, 0), before=JOIN, delay="30ms")
+        seen.add(n)
+
+    note(worker, seen, "join")
+    async with space.serving(worker):
+        join_of(space, 2, 5, 7, 0)
+        await seen.count(16)
+        await eventually(lambda: state(space) is FlowState.DONE, "the flow is done")
+    assert seen.all[-1] == "join"
+    assert sorted(map(str, seen.all)) == sorted([*"22", *"55555", *"7777777", "8", "join"])
+    status = space.queue.flow_status("f")
+    assert status is not None
+    assert (status.jobs, status.count("done")) == (20, 20)
+    assert [(one.topic, one.jobs) for one in status.stages] == [("part", 4), ("join", 1), ("extra", 15)]
+    assert space.audit().balanced
+
+
+async def test_in_def_handlers_with_results(space: Space, seen: Seen) -> None:
+    loop, worker = asyncio.get_running_loop(), space.worker()
+
+    @worker.handler("part", result="1h")
+    def part(n: int, job: RunningJob) -> int:
+        job.flow.enqueue("extra", n * 10, id=f"e-{n}", before=[JOIN])
+        return n
+
+    @worker.handler("extra", result="1h")
+    def extra(n: int) -> int:
+        return n
+
+    @worker.handler("join")
+    def join(_body: Any, job: RunningJob) -> None:
+        loop.call_soon_threadsafe(seen.add, [(one.id, one.result) for one in job.results()])
+
+    async with space.serving(worker):
+        join_of(space, 1, 2)
+        await seen.count(1)
+    (found,) = seen.all
+    assert found[:2] == [("p-1", 1), ("p-2", 2)]
+    assert sorted(found[2:]) == [("e-1", 10), ("e-2", 20)]
+
+
+async def test_an_attempt_that_fails_leaves_nothing_and_the_next_makes_each_once(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("part", retry=["10ms"])
+    async def part(_body: Any, job: RunningJob) -> None:
+        await job.async_flow.enqueue("extra", job.attempt, id="e", before=JOIN)
+        if job.attempt == 1:
+            raise ValueError("as told")
+
+    note(worker, seen, "extra", "join")
+    async with space.serving(worker):
+        join_of(space, 1)
+        await seen.count(2)
+    assert seen.all == [2, "join"]
+    assert space.audit().balanced
+
+
+async def test_without_before_nothing_waits_for_it_but_the_flow(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("part")
+    async def part(_body: Any, job: RunningJob) -> None:
+        await job.async_flow.enqueue("extra", "extra", delay="1h")
+
+    note(worker, seen, "join")
+    async with space.serving(worker):
+        join_of(space, 1)
+        await seen.count(1)
+        await eventually(lambda: space.queue.flow_status("f").jobs == 3, "it is known to the flow")  # type: ignore[union-attr]
+    assert state(space) is FlowState.RUNNING
+    assert space.queue.cancel_flow("f")
+    assert space.stats("extra").delayed == 0
+
+
+async def test_in_memory() -> None:
+    place, seen = memory(), list[Any]()
+    worker = place.worker()
+
+    @worker.handler("part")
+    async def part(_body: Any, job: RunningJob) -> None:
+        await job.async_flow.enqueue("extra", "extra", before=JOIN, delay="1h")
+
+    @worker.handler("extra")
+    @worker.handler("join")
+    async def other(body: Any) -> None:
+        seen.append(body)
+
+    with place.queue() as queue:
+        with queue.flow("f") as flow:
+            flow.enqueue("join", "join", id="join", after=flow.enqueue("part", 1))
+        await drain(worker, place.clock, "2h")
+    assert seen == ["extra", "join"]
+    place.close()
+
+
+# -- without a worker, by a clock that the test moves
+
+
+class Killed(BaseException):
+    """The mover's process was killed."""
+
+
+@pytest.fixture
+async def mover(stepped: Space) -> AsyncIterator[Mover]:
+    mover = Mover(stepped)
+    yield mover
+    await mover.close()
+
+
+def claimed(space: Space, topic: str) -> Claim:
+    """As ``take``, which would start a mover."""
+    held = carry_out(space.queue, take.take(store_of(space.queue), topic, "default", 0))
+    assert held
+    return Claim(space.queue, held)
+
+
+async def begun(space: Space, mover: Mover) -> Claim:
+    join_of(space, 1)
+    await mover.look()
+    return claimed(space, "part")
+
+
+def gone(space: Space, *ids: str) -> bool:
+    return all(space.state(id, "extra") == "gone" for id in ids)
+
+
+async def test_a_claim_adds_jobs_when_it_is_finished(stepped: Space, mover: Mover) -> None:
+    claim = await begun(stepped, mover)
+    made = claim.flow.enqueue("extra", 1, before=JOIN)
+    again = claim.flow.enqueue_many("extra", [NewJob(2), {"body": 3}], before=[JOIN])
+    assert gone(stepped, made.id, *(one.id for one in again)), "nothing is written before"
+    claim.finish()
+    await mover.look()
+    for _ in range(3):
+        assert stepped.state("join", "join") == "waiting"
+        claimed(stepped, "extra").finish()
+        await mover.look()
+    assert stepped.state("join", "join") == "ready"
+    with pytest.raises(StaleClaim, match="has ended"):
+        claim.flow.enqueue("extra", 1)
+    assert stepped.audit().balanced
+
+
+async def test_an_awaited_claim(stepped: Space, mover: Mover) -> None:
+    join_of(stepped, 1)
+    await mover.look()
+    async with AsyncQueue(stepped.url, NAMESPACE, settings=SETTINGS, clock=stepped.clock) as queue:
+        claim = await queue.take("part")
+        assert claim
+        async with claim:
+            await claim.flow.enqueue("extra", 1, id="a", before=JOIN)
+            await claim.flow.enqueue_many("extra", [NewJob(1, id="b")])
+    await mover.look()
+    assert {stepped.state(id, "extra") for id in "ab"} == {"ready"}
+
+
+async def test_tasks_of_a_handler_add_jobs_at_the_same_time(stepped: Space, mover: Mover) -> None:
+    join_of(stepped, 1)
+    await mover.look()
+    async with AsyncQueue(stepped.url, NAMESPACE, settings=SETTINGS, clock=stepped.clock) as queue:
+        claim = await queue.take("part")
+        assert claim
+        await asyncio.gather(*(claim.flow.enqueue("extra", n, before=JOIN) for n in range(5)))
+        await claim.finish()
+    await mover.look()
+    assert stepped.stats("extra").ready == 5
+
+
+async def test_the_attempt_ends_while_a_task_adds_a_job(stepped: Space, mover: Mover) -> None:
+    join_of(stepped, 1)
+    await mover.look()
+    async with AsyncQueue(stepped.url, NAMESPACE, settings=SETTINGS, clock=stepped.clock) as queue:
+        claim = await queue.take("part")
+        assert claim
+
+        def bodies() -> Iterator[NewJob]:
+            claim._held.ended = True
+            yield NewJob(1)
+
+        with pytest.raises(StaleClaim, match="has ended"):
+            await claim.flow.enqueue_many("extra", bodies())
+        claim._held.ended = False
+        await claim.finish()
+
+
+async def test_a_priority_marks_the_topic(stepped: Space, mover: Mover) -> None:
+    claim = await begun(stepped, mover)
+    claim.flow.enqueue_many("extra", [NewJob(1, id="e", priority="high")])
+    claim.finish()
+    await mover.look()
+    assert stepped.job("e", "extra").priority == "high"
+    settings = carry_out(stepped.queue, store_of(stepped.queue).topics.renew("extra"))
+    assert settings
+    assert settings.prioritized
+
+
+@pytest.mark.parametrize("end", ["fail", "bury", "lost", "aborted"])
+async def test_nothing_is_left_of_what_was_added(stepped: Space, mover: Mover, end: str) -> None:
+    claim = await begun(stepped, mover)
+    claim.flow.enqueue("extra", 1, id="e", before=JOIN)
+    if end == "fail":
+        claim.fail("as told")
+    elif end == "bury":
+        claim.bury("as told")
+    elif end == "lost":
+        stepped.queue.abort("part", "p-1")
+        stepped.queue.delete_topic("part", force=True)
+        with pytest.raises(StaleClaim):
+            claim.finish()
+    else:
+        stepped.queue.abort("part", "p-1")
+        with pytest.raises(JobAborted):
+            claim.finish()
+    await mover.look()
+    assert gone(stepped, "e")
+    found = stepped.queue.dependencies("join", "join")
+    assert found is None or found.total == 1
+
+
+async def test_what_is_refused(stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = stepped.queue
+    queue.enqueue("t", 1)
+    with pytest.raises(InvalidInput, match="belongs to no flow"):
+        claimed(stepped, "t").flow.enqueue("extra", 1)
+    claim = await begun(stepped, mover)
+    queue.enqueue("join", 1, id="other", delay="1h")
+    with pytest.raises(InvalidInput, match="'other' of topic 'join' does not wait for job 'p-1'"):
+        claim.flow.enqueue("extra", 1, before=[JOIN, ("join", "other")])
+    with pytest.raises(InvalidInput, match="kept for flows"):
+        claim.flow.enqueue(FLOWS, 1)
+    with pytest.raises(InvalidInput, match="pass before"):
+        claim.flow.enqueue_many("extra", [NewJob(1, after=("part", "p-1"))])
+    with pytest.raises(InvalidInput, match="with a flow"):
+        claim.flow.enqueue_many("extra", [NewJob(1, at=1)])
+    with pytest.raises(JobExists):
+        claim.flow.enqueue("join", 1, id="other")
+    claim.flow.enqueue("extra", 1, id="e")
+    with pytest.raises(JobExists):
+        claim.flow.enqueue("extra", 1, id="e")
+    monkeypatch.setattr(added, "MOST_CHILDREN", 3)
+    with pytest.raises(InvalidInput, match="at most 3 jobs"):
+        claim.flow.enqueue_many("extra", [NewJob(n) for n in range(3)])
+    monkeypatch.setattr(added, "MOST_BYTES", 100)
+    with pytest.raises(InvalidInput, match="at most 100 bytes"):
+        claim.flow.enqueue("extra", "x" * 100)
+    monkeypatch.setattr(added, "MAX_PARENTS", 3)
+    with pytest.raises(InvalidInput, match="the flow has more than 3"):
+        claim.flow.enqueue("extra", 1)
+    elsewhere = replace(claim._held, shard=cast("Any", None))  # as in a process for handlers
+    with pytest.raises(InvalidInput, match="in a process"):
+        Claim(queue, elsewhere).flow.enqueue("extra", 1)
+    queue.cancel("join", "join")
+    with pytest.raises(InvalidInput, match="'join' has started or ended"):
+        claim.flow.enqueue("extra", 1, before=JOIN)
+    claim.finish()
+    await mover.look()
+    assert stepped.state("e", "extra") == "ready", "what was refused is not among them"
+    assert stepped.stats("extra").ready == 1
+
+
+async def test_a_mover_is_killed_at_each_step(stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was added is put in once, and the join waits for it."""
+    send, left, steps = AsyncLink.send, [0], 0
+
+    async def cut(link: AsyncLink, *args: Any, **named: Any) -> Any:
+        replies = await send(link, *args, **named)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        return replies
+
+    for number in itertools.count(1):
+        claim = await begun(stepped, mover)
+        claim.flow.enqueue("extra", 1, id="e", before=JOIN)
+        claim.flow.enqueue("other", 1, id="o", before=JOIN)
+        claim.finish()
+        left[0], was_killed = number, False
+        with monkeypatch.context() as patch:
+            patch.setattr(AsyncLink, "send", cut)
+            try:
+                await mover.look()
+            except (Killed, BaseExceptionGroup):
+                was_killed = True
+        assert stepped.state("join", "join") == "waiting"
+        await mover.look()
+        for topic in ("extra", "other"):
+            claimed(stepped, topic).finish()
+            assert stepped.stats(topic).ready == 0
+            await mover.look()
+        claimed(stepped, "join").finish()
+        await mover.look()
+        stepped.clock.advance("25h")  # type: ignore[union-attr]
+        await mover.look()
+        await mover.look()
+        assert stepped.queue.flow_status("f") is None, "all of it has ended"
+        if not was_killed:
+            steps = number
+            break
+    assert steps > 8
+    assert stepped.audit().balanced
+
+
+async def test_one_that_was_cancelled_before_it_could_start(stepped: Space, mover: Mover) -> None:
+    """Its flow was, between the end of the job that has added it and the delivery of that."""
+    claim = await begun(stepped, mover)
+    claim.flow.enqueue("extra", 1, id="e", before=JOIN)
+    claim.finish()
+    assert stepped.queue.cancel_flow("f")
+    await mover.look()
+    assert gone(stepped, "e")
+    assert stepped.state("join", "join") == "gone"
+    assert stepped.audit().balanced
+
+
+async def test_a_flow_whose_deadline_has_passed_meanwhile(stepped: Space, mover: Mover) -> None:
+    with stepped.queue.flow("f", deadline="1m") as flow:
+        flow.enqueue("join", "join", id="join", after=flow.enqueue("part", 1))
+    await mover.look()
+    claim = claimed(stepped, "part")
+    claim.flow.enqueue("extra", 1, id="e", before=JOIN, delay="1h")
+    claim.finish()
+    stepped.clock.advance("2m")  # type: ignore[union-attr]
+    await mover.look()
+    await mover.look()
+    assert gone(stepped, "e")
+    assert stepped.state("join", "join") == "gone"
+
+
+async def test_a_child_that_fails_blocks_the_join_until_it_is_retried(stepped: Space, mover: Mover) -> None:
+    claim = await begun(stepped, mover)
+    claim.flow.enqueue("extra", 1, id="e", before=JOIN)
+    claim.finish()
+    await mover.look()
+    claimed(stepped, "extra").bury("as told")
+    await mover.look()
+    assert state(stepped) is FlowState.BLOCKED
+    found = stepped.queue.dependencies("join", "join")
+    assert found is not None
+    assert [(one.id, one.outcome) for one in found.jobs] == [("p-1", "done"), ("e", "dead")]
+    stepped.queue.kick("extra", "e")
+    await mover.look()
+    claimed(stepped, "extra").finish()
+    await mover.look()
+    assert stepped.state("join", "join") == "ready"
+
+
+async def test_another_job_has_got_the_id_meanwhile(
+    stepped: Space, mover: Mover, caplog: pytest.LogCaptureFixture
+) -> None:
+    claim = await begun(stepped, mover)
+    claim.flow.enqueue("extra", 1, id="e", before=JOIN)
+    stepped.queue.enqueue("extra", "other", id="e")
+    claim.finish()
+    await mover.look()
+    assert "another one has its id" in caplog.text
+    assert stepped.state("join", "join") == "ready"
+    assert stepped.job("e", "extra").body == "other"
+
+
+async def test_a_retry_finds_what_an_earlier_attempt_has_added(stepped: Space, mover: Mover) -> None:
+    """As after a failover that has undone the end of that attempt."""
+    claim = await begun(stepped, mover)
+    first = claim.flow.enqueue("extra", 1, id="e", before=JOIN)
+    claim.finish()
+    await mover.look()
+    child = claimed(stepped, "extra")
+    child.flow.enqueue("extra", 2, id="f", before=JOIN)
+    child.finish()
+    await mover.look()
+    second = claimed(stepped, "extra")
+    assert second.job.id == "f"
+    assert second.flow.enqueue("extra", 2, id="f").life, "it is itself of this flow"
+    assert first.life
+
+
+async def test_a_failover_undoes_the_end_at_each_step(
+    stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt adds the same job: the join waits for it, whatever has become of it before."""
+    send, left = AsyncLink.send, [0]
+
+    async def cut(link: AsyncLink, *args: Any, **named: Any) -> Any:
+        replies = await send(link, *args, **named)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        return replies
+
+    with redis.Redis.from_url(stepped.url) as client:
+        for number in itertools.count(1):
+            claim = await begun(stepped, mover)
+            part = {key: client.dump(key) for key in client.scan_iter(f"{NAMESPACE}:{{part:*")}
+            claim.flow.enqueue("extra", 1, id="e", before=JOIN)
+            claim.finish()
+            left[0], was_killed = number, False
+            with monkeypatch.context() as patch:
+                patch.setattr(AsyncLink, "send", cut)
+                try:
+                    await mover.look()
+                except (Killed, BaseExceptionGroup):
+                    was_killed = True
+            client.delete(*client.scan_iter(f"{NAMESPACE}:{{part:*"))
+            for key, value in part.items():
+                client.restore(key, 0, value)
+            again = Claim(stepped.queue, replace(claim._held, ended=False, children=()))
+            again.flow.enqueue("extra", 1, id="e", before=JOIN)
+            again.finish()
+            await mover.look()
+            assert stepped.state("join", "join") == "waiting", number
+            claimed(stepped, "extra").finish()
+            await mover.look()
+            claimed(stepped, "join").finish()
+            assert stepped.stats("extra").ready == 0
+            await mover.look()
+            stepped.clock.advance("25h")  # type: ignore[union-attr]
+            await mover.look()
+            await mover.look()
+            if not was_killed:
+                break
+    assert number > 8
+
+
+async def test_while_the_topic_is_resharded(stepped: Space, mover: Mover) -> None:
+    queue = stepped.queue
+    queue.configure("extra", shards=4)
+    for n in range(20):
+        queue.enqueue("extra", n, id=f"old-{n}", delay="1h")
+    queue.configure("extra", shards=5)
+    claim = await begun(stepped, mover)
+    claim.flow.enqueue_many("extra", [NewJob(n, id=f"new-{n}") for n in range(20)], before=JOIN)
+    queue.configure("extra", shards=7)
+    claim.finish()
+    await mover.look()
+    for _ in range(20):
+        assert stepped.state("join", "join") == "waiting"
+        claimed(stepped, "extra").finish()
+        await mover.look()
+    assert stepped.state("join", "join") == "ready"
