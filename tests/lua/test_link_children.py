@@ -321,6 +321,10 @@ def test_children_of_a_job_that_fails_in_another_group(shard: Shard) -> None:
     assert family.tell_child("a", "purged") == Received.ENDED
 
 
+def test_of_a_job_that_nobody_knows(shard: Shard) -> None:
+    assert not shard.call("link_children", "p", "life", [])
+
+
 def test_nobody_waits_any_more(shard: Shard) -> None:
     """The flow was forgotten, and so are they."""
     shard.enqueue("p")
