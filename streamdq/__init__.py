@@ -68,7 +68,7 @@ if TYPE_CHECKING:
         UnsupportedServer,
         WrongLoop,
     )
-    from .job.flow import FlowState, FlowStatus
+    from .job.flow import FlowState, FlowStatus, FlowTimes
     from .job.job import (
         Job,
         JobState,
@@ -130,6 +130,7 @@ __all__ = [
     "FlowExists",
     "FlowState",
     "FlowStatus",
+    "FlowTimes",
     "FlowWithdrawn",
     "FolderBusy",
     "FolderError",
@@ -253,7 +254,7 @@ _MODULES = {
         "UnsupportedServer",
         "WrongLoop",
     ),
-    ".job.flow": ("FlowState", "FlowStatus"),
+    ".job.flow": ("FlowState", "FlowStatus", "FlowTimes"),
     ".job.job": (
         "Job",
         "JobState",

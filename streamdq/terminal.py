@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .config import GroupSettings, TopicSettings
     from .job.after import Dependencies
-    from .job.flow import FlowStatus
+    from .job.flow import FlowStatus, FlowTimes, StageTimes
     from .job.job import GroupProgress, Job
     from .operations.checks.audit import Audit, Balance
     from .operations.checks.redis_server import Finding
@@ -515,11 +515,35 @@ def doctor_view(findings: Iterable[Finding]) -> RenderableType:
 
 
 def flow_view(flow: FlowStatus) -> RenderableType:
-    made = table("stage", "topic", "jobs", "after", "if one fails", "states", numbers=("jobs",))
+    times = flow.times
+    columns = ["waited", "ran"] if times else []
+    made = table("stage", "topic", "jobs", "after", "if one fails", *columns, "states", numbers=("jobs", *columns))
     for number, one in enumerate(flow.stages):
         states = ", ".join(f"{count:,} {state}" for state, count in sorted(one.counts.items()))
-        made.add_row(str(number), one.topic, f"{one.jobs:,}", ", ".join(map(str, one.after)), one.on_failure, states)
-    return Group(Text(f"{flow.name}: {flow.state.value}", "bold"), made)
+        took = _took(times.stages[number]) if times else ()
+        after = ", ".join(map(str, one.after))
+        made.add_row(str(number), one.topic, f"{one.jobs:,}", after, one.on_failure, *took, states)
+    head = Text(f"{flow.name}: {flow.state.value}", "bold")
+    return Group(head, made, *(_path_parts(times) if times else ()))
+
+
+def _took(stage: StageTimes) -> tuple[str, str]:
+    return (show_ms(stage.waited_ms), show_ms(stage.ran_ms)) if stage.known else ("", "")
+
+
+def _path_parts(times: FlowTimes) -> Iterator[RenderableType]:
+    if times.why_no_path:
+        yield Text(f"\nno critical path: {times.why_no_path}")
+        return
+    if any(stage.known > 1 for stage in times.stages):
+        yield Text("waited, ran: the median of the stage's jobs", "dim")
+    total = "" if times.ended_ms is None else f": {show_ms(times.ended_ms - times.begun_ms)}"
+    yield Text(f"\ncritical path{total}", "bold")
+    made = table("stage", "job", "waited", "ran", "state", numbers=("waited", "ran"))
+    for one in times.path:
+        took = [f"{'' if ms is None else show_ms(ms)}" for ms in (one.waited_ms, one.ran_ms)]
+        made.add_row(str(one.stage), f"{one.topic}/{one.id}", *took, one.state)
+    yield made
 
 
 def schedules_view(schedules: Sequence[Schedule]) -> RenderableType:

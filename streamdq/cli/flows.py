@@ -19,12 +19,12 @@ Name = Annotated[str, typer.Argument(help="The flow's name", show_default=False)
 
 @FLOW.command(cls=WithId)
 def show(context: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Show how a flow stands, stage by stage.
+    """Show how a flow stands, stage by stage, how long its jobs took, and which ones decided when it ended.
 
     Exit code 1: no such flow, or it was forgotten since it ended.
     """
     with open_queue(context) as queue:
-        found = queue.flow_status(name)
+        found = queue.flow_status(name, times=True)
     if found is None:
         answer(as_json, None, f"no flow {name!r}: it ended long ago, or never existed", yes=False)
     elif as_json:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from .job import FLOWS
 
-__all__ = ["FLOWS", "FlowJob", "FlowStage", "FlowState", "FlowStatus"]
+__all__ = ["FLOWS", "FlowJob", "FlowStage", "FlowState", "FlowStatus", "FlowStep", "FlowTimes", "StageTimes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +49,61 @@ class FlowStage:
 
 
 @dataclass(frozen=True, slots=True)
+class StageTimes:
+    """How long the jobs of a stage took that have ended: the median, and the longest. ``known``: of how many that is
+    known; the rest are 0 if it is of none. For *waited* and *ran* see FlowStep.
+    """
+
+    known: int
+    waited_ms: int
+    ran_ms: int
+    longest_waited_ms: int
+    longest_ran_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowStep:
+    """A job of the critical path. ``stage``: its number, from 0. ``state``: as in ``FlowStage.counts``. ``begun_ms``:
+    when the last job of the flow had ended that it waits for, or the block; None: it still waits for one. It *ran*
+    during its attempts, and *waited* for the rest of the time until its end: for its delay, for jobs of other flows,
+    for a worker, for the next attempt. These are None if it has not ended.
+    """
+
+    topic: str
+    id: str
+    stage: int
+    state: str
+    begun_ms: int | None
+    waited_ms: int | None
+    ran_ms: int | None
+    ended_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FlowTimes:
+    """How long a flow took, by the history of its topics. ``begun_ms``: when its block had ended. ``ended_ms``: when
+    all jobs had; None: not yet. ``stages``: of each of them. ``path``: the critical path. Each of its jobs began when
+    the one before had ended, so that what they waited and ran is what the flow took. If the flow has not ended,
+    it can't end before these have, one after the other. The path is empty if ``why_no_path`` says why.
+    """
+
+    begun_ms: int
+    ended_ms: int | None
+    stages: tuple[StageTimes, ...]
+    path: tuple[FlowStep, ...]
+    why_no_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FlowStatus:
-    """How a flow stands. ``stages``: in the order in which they were added; none while it is being built."""
+    """How a flow stands. ``stages``: in the order in which they were added; none while it is being built. ``times``:
+    None if nobody asked for them, or it is being built.
+    """
 
     name: str
     state: FlowState
     stages: tuple[FlowStage, ...]
+    times: FlowTimes | None = None
 
     @property
     def jobs(self) -> int:

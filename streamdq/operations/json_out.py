@@ -84,7 +84,8 @@ def flow_json(flow: FlowStatus) -> dict[str, Any]:
         }
         for one in flow.stages
     ]
-    return {"name": flow.name, "state": flow.state.value, "jobs": flow.jobs, "stages": stages}
+    fields = {"name": flow.name, "state": flow.state.value, "jobs": flow.jobs, "stages": stages}
+    return fields if flow.times is None else {**fields, "times": dataclasses.asdict(flow.times)}
 
 
 def schedule_json(schedule: Schedule) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tests.cli.conftest import Run
 def test_show_and_cancel(run: Run, queue: Queue) -> None:
     with queue.flow("report-7") as flow:
         parts = flow.enqueue_many("part.make", (NewJob({"n": n}, delay="1h") for n in range(3)))
-        flow.enqueue("report.join", {"id": 7}, after=parts, on_failure="run")
+        join = flow.enqueue("report.join", {"id": 7}, after=parts, on_failure="run")
 
     shown = run("flow", "show", "report-7")
     assert shown.code == 0
@@ -18,8 +18,16 @@ def test_show_and_cancel(run: Run, queue: Queue) -> None:
     assert [row.split() for row in rows] == [
         ["0", "part.make", "3", "block", "3", "waiting"],
         ["1", "report.join", "1", "0", "run", "1", "waiting"],
+        [],
+        ["critical", "path"],
+        ["stage", "job", "waited", "ran", "state"],
+        ["─" * len(rows[5])],
+        ["0", f"part.make/{parts[0].id}", "waiting"],
+        ["1", f"report.join/{join.id}", "waiting"],
     ]
-    assert run("flow", "show", "report-7", "--json").json == {
+    shown = run("flow", "show", "report-7", "--json").json
+    assert [one["id"] for one in shown.pop("times")["path"]] == [parts[0].id, join.id]
+    assert shown == {
         "name": "report-7",
         "state": "running",
         "jobs": 4,

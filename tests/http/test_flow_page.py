@@ -11,7 +11,8 @@ from streamdq import NewJob, Queue, Worker
 from streamdq.http import Tokens
 from streamdq.http.auth import Role, new_token
 from streamdq.http.pages.flow_chart import MOST_BOXES, by_kind, chart_of, facts_of
-from streamdq.job.flow import FlowStage
+from streamdq.http.pages.flow_path import MOST_STEPS, path_of
+from streamdq.job.flow import FlowStage, FlowStep, FlowTimes
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api
 from tests.http.site import post, see
@@ -55,7 +56,9 @@ async def test_what_it_shows_of_a_flow_that_has_begun(site: Api, queue: Queue) -
     page = await see(site, PAGE)
     assert "1,202 jobs in 3 stages" in page
     assert page.count('<rect class="box"') == 3
-    assert page.count('class="edge"') == 2
+    assert page.count('class="edge critical"') == 2
+    assert page.count('class="open"') == 1  # the first job of the path may begin
+    assert "before these jobs have ended, one after the other" in page
     assert "1,200 waiting" in page
     assert "not refreshed by itself" in page
     assert "hx-get" not in page
@@ -92,6 +95,9 @@ async def test_one_that_has_ended(site: Api, queue: Queue, redis_server: Server)
     await served(redis_server, queue, "report-7", "done")
     page = await see(site, PAGE)
     assert re.search(r"<span>ended <time .*?</time>, after \d+", page)
+    assert "These jobs decided when the flow ended." in page
+    assert len(re.findall(r"waited [\dms.]+, ran [\dms.]+</p>", page)) == 2
+    assert len(re.findall(r">waited [\dms.]+ · ran [\dms.]+</text>", page)) == 2
     assert "Cancel the flow" not in page
     assert "refreshed by itself" not in page
 
@@ -159,6 +165,39 @@ async def test_forms_of_other_sites_are_refused(site: Api, queue: Queue) -> None
 
 
 # -- the chart
+
+
+def test_a_path_is_drawn_along_the_time_that_the_flow_took() -> None:
+    steps = (
+        FlowStep("a", "1", 0, "done", 0, 250, 250, 500),
+        FlowStep("b", "2", 1, "done", 500, 0, 400, 900),
+        FlowStep("c", "3", 2, "done", 900, 50, 50, 1000),
+    )
+    path = path_of(FlowTimes(0, 1000, (), steps), 9000)
+    assert (path.took_ms, path.waited_ms, path.ran_ms, path.left_out) == (1000, 300, 700, 0)
+    assert [[(one.kind, one.x, one.width) for one in step.bar] for step in path.steps] == [
+        [("worker", 0, 150), ("ran", 150, 150)],
+        [("worker", 300, 0), ("ran", 300, 240)],
+        [("worker", 540, 30), ("ran", 570, 30)],
+    ]
+
+
+def test_a_long_path_shows_what_took_longest() -> None:
+    steps = [FlowStep("a", str(n), n, "done", n, 0, n % 2, n + n % 2) for n in range(2 * MOST_STEPS)]
+    path = path_of(FlowTimes(0, 100, (), tuple(steps)), 100)
+    assert [one.step.stage for one in path.steps] == [*range(1, 2 * MOST_STEPS, 2)]
+    assert path.left_out == MOST_STEPS
+    assert all(part.x + part.width <= 600 for one in path.steps for part in one.bar)
+
+
+def test_of_a_path_that_has_not_ended_the_open_time_is_drawn() -> None:
+    steps = (
+        FlowStep("a", "1", 0, "running", 0, None, None, None),
+        FlowStep("b", "2", 1, "waiting", None, None, None, None),
+    )
+    first, second = path_of(FlowTimes(0, None, (), steps), 1000).steps
+    assert ([(one.kind, one.width) for one in first.bar], first.took_ms) == ([("open", 600)], 1000)
+    assert (second.bar, second.took_ms) == ((), None)
 
 
 def stage(topic: str, *after: int, **counts: int) -> FlowStage:

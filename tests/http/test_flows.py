@@ -30,6 +30,19 @@ async def test_a_flow_is_got_stage_by_stage(api: Api, queue: Queue) -> None:
     }  # fmt: skip
 
 
+async def test_its_times_are_got_if_asked_for(api: Api, queue: Queue) -> None:
+    build(queue)
+    found = (await api.client.get(FLOW, params={"times": "true"})).json()
+    assert (found["jobs"], found["times"]["ended_ms"], found["times"]["why_no_path"]) == (4, None, "")
+    assert [(one["topic"], one["state"], one["ended_ms"]) for one in found["times"]["path"]] == [
+        ("part", "waiting", None), ("join", "waiting", None),
+    ]  # fmt: skip
+    assert found["times"]["stages"][0] == {
+        "known": 0, "waited_ms": 0, "ran_ms": 0, "longest_waited_ms": 0, "longest_ran_ms": 0,
+    }  # fmt: skip
+    assert kind(await api.client.get(FLOW, params={"times": "perhaps"})) == "invalid-input"
+
+
 async def test_a_flow_is_cancelled_as_often_as_asked(api: Api, queue: Queue) -> None:
     build(queue)
     for _ in range(2):

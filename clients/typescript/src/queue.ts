@@ -210,12 +210,16 @@ export class Queue<T extends Topics = Topics> {
     return (await this.send(ask, { repeatable: true, signal })).result;
   }
 
-  /** How a flow stands, stage by stage; null if it was forgotten since it ended, or never was. */
-  async flow(name: string, options: CallOptions = {}): Promise<Flow | null> {
-    const params = { path: { name } };
+  /**
+   * How a flow stands, stage by stage; null if it was forgotten since it ended, or never was. `times`: also how long its jobs
+   * took, and its critical path.
+   */
+  async flow(name: string, options: Query<"get_flow"> & CallOptions = {}): Promise<Flow | null> {
+    const { signal, ...query } = options;
+    const params = { path: { name }, query };
     const ask = (signal: AbortSignal) => this.http.GET("/v1/flows/{name}", { params, signal });
     try {
-      return await this.send(ask, { repeatable: true, ...options });
+      return await this.send(ask, { repeatable: true, signal });
     } catch (error) {
       if (error instanceof NoSuchFlow) return null;
       throw error;

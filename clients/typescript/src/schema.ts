@@ -549,7 +549,7 @@ export interface paths {
         };
         /**
          * Get how a flow stands, stage by stage
-         * @description A flow may have jobs in any topic, so it takes a token for all topics and groups. The state of each job that has not ended is read: of a flow with 10,000 jobs that takes about 20 calls to Redis.
+         * @description A flow may have jobs in any topic, so it takes a token for all topics and groups. The state of each job that has not ended is read: of a flow with 10,000 jobs that takes about 20 calls to Redis. With `times`, so are the rows that its topics' history has since it began, at most 10,000 and four for each of its jobs.
          */
         get: operations["get_flow"];
         put?: never;
@@ -1570,6 +1570,8 @@ export interface components {
              * @description In the order in which they were added; none while it is built.
              */
             stages: components["schemas"]["FlowStageOut"][];
+            /** @description If the request has `times=true`. */
+            times?: components["schemas"]["FlowTimesOut"] | null;
         };
         /**
          * FlowStageOut
@@ -1604,6 +1606,74 @@ export interface components {
          * @enum {string}
          */
         FlowState: "building" | "running" | "blocked" | "done" | "failed" | "cancelled";
+        /**
+         * FlowStepOut
+         * @description A job of the critical path.
+         */
+        FlowStepOut: {
+            /** Topic */
+            topic: string;
+            /** Id */
+            id: string;
+            /**
+             * Stage
+             * @description Its stage: its number, from 0.
+             */
+            stage: number;
+            /**
+             * State
+             * @description As in `counts` of a stage.
+             */
+            state: string;
+            /**
+             * Begun Ms
+             * @description When the last job of the flow had ended that it waits for, or the flow began. null: not yet.
+             */
+            begun_ms: number | null;
+            /**
+             * Waited Ms
+             * @description How long, of the time until it ended, it did not run. null: not ended.
+             */
+            waited_ms: number | null;
+            /**
+             * Ran Ms
+             * @description How long its attempts ran. null: not ended.
+             */
+            ran_ms: number | null;
+            /**
+             * Ended Ms
+             * @description null: not yet.
+             */
+            ended_ms: number | null;
+        };
+        /**
+         * FlowTimesOut
+         * @description How long a flow took, by the history of its topics.
+         */
+        FlowTimesOut: {
+            /** Begun Ms */
+            begun_ms: number;
+            /**
+             * Ended Ms
+             * @description When all of its jobs had ended; null: not yet.
+             */
+            ended_ms: number | null;
+            /**
+             * Stages
+             * @description Of each stage.
+             */
+            stages: components["schemas"]["StageTimesOut"][];
+            /**
+             * Path
+             * @description The critical path: jobs each of which began when the one before had ended. The last one decided when the flow ended. A flow that has not ended can't end before these have, one after the other.
+             */
+            path: components["schemas"]["FlowStepOut"][];
+            /**
+             * Why No Path
+             * @description Why `path` is empty, or empty itself.
+             */
+            why_no_path: string;
+        };
         /**
          * FoundJobOut
          * @example {
@@ -2723,6 +2793,31 @@ export interface components {
              * @default
              */
             reason?: string;
+        };
+        /**
+         * StageTimesOut
+         * @description How long the jobs of a stage took that have ended.
+         */
+        StageTimesOut: {
+            /**
+             * Known
+             * @description Of how many jobs this is known; the other numbers are 0 if it is of none.
+             */
+            known: number;
+            /**
+             * Waited Ms
+             * @description The median.
+             */
+            waited_ms: number;
+            /**
+             * Ran Ms
+             * @description The median.
+             */
+            ran_ms: number;
+            /** Longest Waited Ms */
+            longest_waited_ms: number;
+            /** Longest Ran Ms */
+            longest_ran_ms: number;
         };
         /**
          * StatsOut
@@ -6792,7 +6887,10 @@ export interface operations {
     };
     get_flow: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Also get how long its jobs took, and its critical path. */
+                times?: boolean;
+            };
             header?: never;
             path: {
                 /** @description The flow's name, percent-encoded. */

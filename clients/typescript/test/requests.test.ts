@@ -37,10 +37,11 @@ test("a flow is read and cancelled by its name", async () => {
   const queue = new Queue({ url, fetch });
   assert.deepEqual(await queue.flow("a/b"), flow);
   assert.deepEqual(await queue.cancelFlow("a/b"), flow);
+  assert.deepEqual(await queue.flow("a/b", { times: true }), flow);
   assert.equal(await queue.flow("none"), null);
   await assert.rejects(queue.cancelFlow("none"), NoSuchFlow);
   const of = (name: string) => `${url}/v1/flows/${name}`;
-  assert.deepEqual(asked, [`GET ${of("a%2Fb")}`, `POST ${of("a%2Fb")}/cancel`, `GET ${of("none")}`, `POST ${of("none")}/cancel`]);
+  assert.deepEqual(asked, [`GET ${of("a%2Fb")}`, `POST ${of("a%2Fb")}/cancel`, `GET ${of("a%2Fb")}?times=true`, `GET ${of("none")}`, `POST ${of("none")}/cancel`]);
 });
 
 test("a call that waits for a Retry-After ends with its signal", async () => {

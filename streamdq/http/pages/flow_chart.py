@@ -6,13 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
-from ...job.flow import FlowStage
+from ...job.flow import FlowStage, FlowTimes, StageTimes
 from .render import with_commas
+from .timeline import brief
 
 MOST_BOXES = 60
-_WIDTH, _HEIGHT = 250, 78
+_WIDTH, _HEIGHT = 250, 94
 _GAP_X, _GAP_Y, _EDGE = 28, 44, 8
 _PER_ROW = 4
 _PAD = 12
@@ -32,13 +34,14 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A stage. ``kind``: the state that tells most of it."""
+    """A stage. ``kind``: the state that tells most of it. ``took``: what its jobs waited and ran, in words."""
 
     number: int
     topic: str
     name: str
     jobs: str
     facts: str
+    took: str
     kind: str
     x: float
     y: float
@@ -47,12 +50,13 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class FlowChart:
-    """``edges``: SVG paths. ``left_out``: how many stages are not drawn."""
+    """``edges``: SVG paths. ``critical``: those of the critical path. ``left_out``: how many stages are not drawn."""
 
     width: float
     height: float
     boxes: Sequence[Box]
     edges: Sequence[str]
+    critical: Sequence[str]
     left_out: int
     box_width: int = _WIDTH
     box_height: int = _HEIGHT
@@ -74,7 +78,11 @@ def facts_of(counts: Mapping[str, int]) -> str:
     return " · ".join(f"{with_commas(counts[state])} {state}" for state in states if counts[state])
 
 
-def chart_of(stages: Sequence[FlowStage]) -> FlowChart:
+def took(stage: StageTimes) -> str:
+    return f"waited {brief(stage.waited_ms)} · ran {brief(stage.ran_ms)}" if stage.known else ""
+
+
+def chart_of(stages: Sequence[FlowStage], times: FlowTimes | None = None) -> FlowChart:
     """The first stages, up to MOST_BOXES."""
     shown = stages[:MOST_BOXES]
     rows = _rows(shown)
@@ -84,11 +92,15 @@ def chart_of(stages: Sequence[FlowStage]) -> FlowChart:
         for i, number in enumerate(row):  # from the left: a narrow screen shows the first of each row
             places[number] = _EDGE + i * (_WIDTH + _GAP_X), _EDGE + n * (_HEIGHT + _GAP_Y)
     height = len(rows) * (_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _EDGE
-    edges = [
-        _edge(places[parent], places[n]) for n, one in enumerate(shown) for parent in one.after if parent in places
-    ]
-    boxes = [_box(n, one, *places[n]) for n, one in enumerate(shown)]
-    return FlowChart(max(width, 0), max(height, 0), boxes, edges, len(stages) - len(shown))
+    path = [step.stage for step in times.path] if times else []
+    on_path = set(pairwise(path))
+    edges: dict[bool, list[str]] = {False: [], True: []}
+    for n, one in enumerate(shown):
+        for parent in one.after:
+            if parent in places:
+                edges[(parent, n) in on_path].append(_edge(places[parent], places[n]))
+    boxes = [_box(n, one, took(times.stages[n]) if times else "", *places[n]) for n, one in enumerate(shown)]
+    return FlowChart(max(width, 0), max(height, 0), boxes, edges[False], edges[True], len(stages) - len(shown))
 
 
 def _rows(stages: Sequence[FlowStage]) -> list[list[int]]:
@@ -120,12 +132,12 @@ def _edge(start: tuple[float, float], end: tuple[float, float]) -> str:
     return f"M{x1:g} {y1:g}C{x1:g} {y1 + bend:g} {x2:g} {y2 - bend:g} {x2:g} {y2:g}"
 
 
-def _box(number: int, stage: FlowStage, x: float, y: float) -> Box:
+def _box(number: int, stage: FlowStage, took: str, x: float, y: float) -> Box:
     kinds = by_kind(stage.counts)
     jobs = f"{with_commas(stage.jobs)} job{'' if stage.jobs == 1 else 's'}"
     return Box(
         number, stage.topic, _short(stage.topic, _TOPIC_CHARS), jobs, _short(facts_of(stage.counts), _FACTS_CHARS),
-        _most_telling(kinds), x, y, _parts(kinds),
+        took, _most_telling(kinds), x, y, _parts(kinds),
     )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ from ..jobs.after import InFlow, put_in_flow, put_own
 from ..jobs.enqueue import NO_BODY
 from ..jobs.enqueue_many import as_new_job
 from ..jobs.get import REPAIRS
+from . import parents
 
 MOST_STAGES = 1_000
 _WITHIN_MS = 3_600_000
@@ -62,7 +63,9 @@ class Building:
         self._run = Run(store.session.keys.shard(FLOWS, 0), self.name, os.urandom(8).hex())
         self._jobs: list[Parent] = []  # all of them
         self._stages: list[list[Any]] = []  # topic, jobs, the stages that they wait for, on_failure; and other parents
-        self._stage_of: dict[Parent, int] = {}
+        self._number_of: dict[Parent, int] = {}
+        self._stage_of: list[int] = []  # by the numbers of the jobs
+        self._parents: list[list[parents.Run]] = []  # of each stage
         self._unsent: list[_Added] = []
         self._shards: dict[int, int] = {}  # of those that were put in, by their numbers
         self._unsent_bytes = self._gates = 0
@@ -116,14 +119,15 @@ class Building:
         checked = replace(new, after=(FLOWS, self.name)) if is_root else new
         job = encode(checked, bodies.most_json_bytes, bodies.seal(topic))
         waits = job.waits or Waits((), new.on_failure, 0 if new.delay is None else to_ms(new.delay))
-        parents = () if is_root else waits.parents
-        return as_waiting(job, Waits(parents, waits.on_failure, waits.delay_ms, waits.gates))
+        others = () if is_root else waits.parents
+        return as_waiting(job, Waits(others, waits.on_failure, waits.delay_ms, waits.gates))
 
     def _note(self, added: Parent, waits: Waits) -> None:
         """The stage of a job that was added."""
         if len(self._jobs) == MAX_PARENTS:
             raise InvalidInput(f"flow: more than {MAX_PARENTS} jobs; make several flows of them")
-        after = sorted({self._stage_of[one] for one in waits.parents if one in self._stage_of})
+        numbers = sorted(self._number_of[one] for one in waits.parents if one in self._number_of)
+        after = sorted({self._stage_of[number] for number in numbers})
         stage = [added.topic, 0, after, waits.on_failure]
         if not self._stages or self._stages[-1][::2] != stage[::2] or self._stages[-1][3] != stage[3]:
             if len(self._stages) == MOST_STAGES:
@@ -131,9 +135,12 @@ class Building:
                     f"flow: more than {MOST_STAGES} stages; add jobs of a topic that wait for the same ones together"
                 )
             self._stages.append(stage)
+            self._parents.append([])
         self._stages[-1][1] += 1
+        parents.add_to(self._parents[-1], parents.ranges_of(numbers))
+        self._number_of[added] = len(self._jobs)
+        self._stage_of.append(len(self._stages) - 1)
         self._jobs.append(added)
-        self._stage_of[added] = len(self._stages) - 1
 
     def _send(self) -> Op[None]:
         """Puts in what was added. If the number of shards of a topic changes meanwhile, the rest gets another gate."""
@@ -154,8 +161,8 @@ class Building:
         new = []
         for number, _, job in some:
             own = follower(FLOWS, shard.shard, number, self._run.life, self.name)
-            parents = job.waits.parents if job.waits else ()
-            new.append(InFlow(job, own, frozenset(one for one in parents if one in self._stage_of)))
+            others = job.waits.parents if job.waits else ()
+            new.append(InFlow(job, own, frozenset(one for one in others if one in self._number_of)))
         homes = yield from put_in_flow(self._store, some[0].topic, new, gate, self._durable)
         self._shards |= {one.number: home for one, home in zip(some, homes, strict=True) if home is not None}
         return [one for one, home in zip(some, homes, strict=True) if home is None]
@@ -208,11 +215,18 @@ class Building:
 
     def _own(self) -> Encoded:
         """The flow's own job."""
-        body = {"stages": self._stages}
-        bodies = self._store.session.bodies
-        job = encode(NewJob(body, id=self.name), bodies.most_json_bytes, bodies.seal(FLOWS))
+        kept = parents.written([(jobs, *after) for _, jobs, after, _ in self._stages], self._parents)
+        body = {"stages": self._stages, **({} if kept == {} else {"parents": kept})}
+        try:
+            job = self._encoded_own(body)
+        except InvalidInput:  # it is too large
+            job = self._encoded_own({**body, "parents": None})
         waits = Waits(tuple(self._jobs), "run", self._keep_ms, self._gates)
         return as_waiting(job, waits, self._run.life)
+
+    def _encoded_own(self, body: Any) -> Encoded:
+        bodies = self._store.session.bodies
+        return encode(NewJob(body, id=self.name), bodies.most_json_bytes, bodies.seal(FLOWS))
 
     def withdraw(self) -> Op[str]:
         """Leaves nothing behind, unless the flow is open: then it returns "o". What can't be reached is left to the

@@ -7,32 +7,35 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ...config import MAX_BATCH
-from ...job.flow import FLOWS, FlowStage, FlowState, FlowStatus
-from ...job.job import JobState, check_id
+from ...job.after import NEVER_MS
+from ...job.flow import FLOWS, FlowStage, FlowState, FlowStatus, FlowTimes
+from ...job.job import Job, JobState, check_id
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...store.flows import decisions, reading, shards
-from ...store.jobs import linked
+from ...store.jobs import linked, lookup
 from ...store.jobs.links import StoredParent
 from ...store.jobs.records import nonce_of
 from ...store.redis_store import RedisStore
 from ...store.replies import FoundJob
 from ...store.scripts.flows import Run
 from ..jobs.get import get, job_of
+from .times import Members, times_of
 
 _ACTIVE = ("delayed", "ready", "running")
 
 
-def flow_status(store: RedisStore, name: str) -> Op[FlowStatus | None]:
+def flow_status(store: RedisStore, name: str, *, times: bool = False) -> Op[FlowStatus | None]:
     """How the flow stands, stage by stage. None: there is none with this name, or it was forgotten since it ended.
-    Reads the state of each job that has not ended.
+    Reads the state of each job that has not ended. ``times``: also reads how long its jobs took, and the critical path,
+    from what the history of its topics has since the flow began.
     """
     for run in (yield from shards.found(store.session, store.topics, check_id(name))):
-        return (yield from _status(store, run))
+        return (yield from _status(store, run, times))
     return None
 
 
-def _status(store: RedisStore, run: Run) -> Op[FlowStatus | None]:
+def _status(store: RedisStore, run: Run, with_times: bool) -> Op[FlowStatus | None]:
     letter = yield from reading.state(store.session, run)
     own = yield from get(store, FLOWS, run.name)
     jobs = yield from reading.members(store.session, run)
@@ -50,7 +53,15 @@ def _status(store: RedisStore, run: Run) -> Op[FlowStatus | None]:
         counted = dict(Counter(state for _, state in some))
         stages.append(FlowStage(topic, sum(counted.values()), (), "block", counted))
     known = Counter(states)
-    return FlowStatus(run.name, _state(letter, own.state, known), tuple(stages))
+    times = (yield from _times(store, run, own, Members(jobs, states, stages, own.body))) if with_times else None
+    return FlowStatus(run.name, _state(letter, own.state, known), tuple(stages), times)
+
+
+def _times(store: RedisStore, run: Run, own: Job, members: Members) -> Op[FlowTimes]:
+    (record,) = yield from lookup.records(store.session, [(run.shard, run.name)])
+    waited = (yield from linked.dependencies(store.session, run.shard, run.name, record, 0)) if record else None
+    ended_ms = own.due_ms - waited.delay_ms if waited and own.due_ms != NEVER_MS else None
+    return (yield from times_of(store.session, members, own.created_ms, ended_ms))
 
 
 def _state(letter: str, own: JobState, known: Counter[str]) -> FlowState:

@@ -1,0 +1,185 @@
+"""How long the jobs of a flow took, and which of them decided when it ended. The history of their topics tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from statistics import median_low
+from typing import Any
+
+from ...config import MAX_BATCH
+from ...job.flow import FlowStage, FlowStep, FlowTimes, StageTimes
+from ...keys import ShardKeys
+from ...link.session import Op, Session
+from ...store.entries import ms_of
+from ...store.history import history_reads
+from ...store.history.rows import Event, HistoryRow, id_and_key_in, known_row_in
+from ...store.jobs.links import StoredParent
+from . import parents
+
+LOOKBACK_ROWS, ROWS_PER_JOB = 10_000, 4
+"""So many rows of the history are looked through, of all shards together, and so many more for each job."""
+SKEW_MS = 1_000
+"""By how much the clocks of a Cluster's nodes may differ."""
+_ENDS = (Event.DONE, Event.DEAD, Event.CANCELLED, Event.EXPIRED)
+
+
+@dataclass(slots=True)
+class _Timed:
+    """What the history says of a job: how long each group ran it, and when the last one ended it."""
+
+    ran_ms: dict[str, int] = field(default_factory=dict)
+    ended_ms: int | None = None
+    group: str = ""  # the one that ended it last
+
+    def add(self, row: HistoryRow) -> None:
+        if row.started_ms is not None:
+            self.ran_ms[row.group] = self.ran_ms.get(row.group, 0) + max(0, row.finished_ms - row.started_ms)
+        if row.event in _ENDS and (self.ended_ms is None or row.finished_ms >= self.ended_ms):
+            self.ended_ms, self.group = row.finished_ms, row.group
+
+    @property
+    def ran(self) -> int:
+        return self.ran_ms.get(self.group, 0)
+
+
+class Members:
+    """The jobs of a flow. ``states``: of each, or how it has ended. ``body``: of the flow's own job."""
+
+    def __init__(
+        self, jobs: Sequence[StoredParent], states: Sequence[str], stages: Sequence[FlowStage], body: Mapping[str, Any]
+    ) -> None:
+        self.jobs, self.states = jobs, states
+        self.stages = [(one.jobs, *one.after) for one in stages]
+        kept = body.get("parents", {})
+        self.are_known = kept is not None
+        self.runs = [(kept or {}).get(str(n)) or parents.all_of(self.stages, n) for n in range(len(stages))]
+
+    def each(self) -> Iterable[tuple[int, Sequence[range]]]:
+        """The number of each job, and of those that it waits for; equal ones are the same object."""
+        number = 0
+        for runs in self.runs:
+            for count, others in parents.each_of(runs):
+                for _ in range(count):
+                    yield number, others
+                    number += 1
+
+
+def times_of(session: Session, members: Members, begun_ms: int, ended_ms: int | None) -> Op[FlowTimes]:
+    timed, is_complete = yield from _read(session, members, begun_ms, ended_ms)
+    chain = _Chain(members, timed, begun_ms)
+    why = "" if members.are_known else "too many of its jobs wait for different ones"
+    if not why and any(chain.has_ended(n) and timed[n].ended_ms is None for n in range(len(members.jobs))):
+        why = "the history no longer has the ends of all of its jobs"
+        if not is_complete:
+            why = "too many other jobs of its topics have ended meanwhile"
+    path = () if why else chain.path()
+    return FlowTimes(begun_ms, ended_ms, tuple(_stages(members, chain)), path, why)
+
+
+def _read(session: Session, members: Members, begun_ms: int, ended_ms: int | None) -> Op[tuple[list[_Timed], bool]]:
+    """Of each job; and whether all rows since the flow began were looked through."""
+    places: dict[ShardKeys, dict[str, int]] = {}
+    for n, one in enumerate(members.jobs):
+        places.setdefault(session.keys.shard(one.topic, one.shard), {})[one.id] = n
+    timed = [_Timed() for _ in members.jobs]
+    since, until = str(max(0, begun_ms - SKEW_MS)), (ended_ms or inf) + SKEW_MS
+    if session.clock.manual:  # a row's id has Redis's own time
+        since, until = "-", inf
+    starts = dict.fromkeys(places, since)
+    most = LOOKBACK_ROWS + ROWS_PER_JOB * len(members.jobs)
+    looked = 0
+    while starts and looked < most:
+        shards = list(starts)
+        count = max(1, MAX_BATCH // len(shards))
+        pages = yield from history_reads.rows_from(session, list(starts.items()), count)
+        for shard, entries in zip(shards, pages, strict=True):
+            for entry in entries:
+                found = id_and_key_in(entry.value)
+                number = places[shard].get(found[0]) if found else None
+                row = known_row_in(shard.topic, shard.shard, entry.id, entry.value) if number is not None else None
+                # A job of another flow, or of none, may have the id since.
+                if number is not None and row and (row.created_ms is None or row.created_ms <= begun_ms + SKEW_MS):
+                    timed[number].add(row)
+            looked += len(entries)
+            if len(entries) < count or ms_of(entries[-1].id) > until:
+                del starts[shard]
+            else:
+                starts[shard] = f"({entries[-1].id}"
+    return timed, not starts
+
+
+class _Chain:
+    """Of each job, by its number: when it could begin, and which job before it decided that. ``depth``: how many jobs
+    that have not ended are in the longest chain up to it.
+    """
+
+    def __init__(self, members: Members, timed: Sequence[_Timed], begun_ms: int) -> None:
+        self._members, self._timed = members, timed
+        count = len(members.jobs)
+        self._depth = [0] * count
+        self._before: list[int | None] = [None] * count
+        self.begun: list[int | None] = [begun_ms] * count
+        others: Sequence[range] | None = None
+        before: int | None = None
+        begun: int | None = begun_ms
+        depth = 0
+        for n, some in members.each():
+            if some is not others:
+                others, before = some, self._decisive(some, blocked=members.states[n] == "blocked")
+                depth = 0 if before is None else self._depth[before]
+                begun = begun_ms if before is None else self._end(before)
+            self._before[n] = before
+            self.begun[n] = begun
+            self._depth[n] = 0 if self.has_ended(n) else depth + 1
+
+    def has_ended(self, n: int) -> bool:
+        return self._members.jobs[n].outcome is not None
+
+    def _end(self, n: int) -> int | None:
+        return self._timed[n].ended_ms if self.has_ended(n) else None
+
+    def _decisive(self, others: Sequence[range], *, blocked: bool) -> int | None:
+        """The one of them that a job waits for the longest, or that blocks it."""
+        best, best_rank = None, (False, -1, -1)
+        for some in others:
+            for n in some:
+                blocks = blocked and self._members.states[n] not in ("done", "waiting", "delayed", "ready", "running")
+                rank = blocks, self._depth[n], self._timed[n].ended_ms or 0
+                if rank > best_rank:
+                    best, best_rank = n, rank
+        return best
+
+    def times(self, n: int) -> tuple[int, int] | None:
+        """What a job that has ended waited, and ran; None: that is not known."""
+        end, begun = self._end(n), self.begun[n]
+        if end is None or begun is None:
+            return None
+        ran = min(self._timed[n].ran, max(0, end - begun))
+        return max(0, end - begun) - ran, ran
+
+    def path(self) -> tuple[FlowStep, ...]:
+        n: int | None = max(
+            range(len(self._members.jobs)), key=lambda n: (self._depth[n], self._timed[n].ended_ms or 0, -n)
+        )
+        stage_of = [number for number, (count, *_) in enumerate(self._members.stages) for _ in range(count)]
+        steps = []
+        while n is not None:
+            one, state = self._members.jobs[n], self._members.states[n]
+            waited, ran = self.times(n) or (None, None)
+            steps.append(FlowStep(one.topic, one.id, stage_of[n], state, self.begun[n], waited, ran, self._end(n)))
+            n = self._before[n]
+        return tuple(reversed(steps))
+
+
+def _stages(members: Members, chain: _Chain) -> Iterable[StageTimes]:
+    begin = 0
+    for count, *_ in members.stages:
+        found = [times for n in range(begin, begin + count) if (times := chain.times(n))] if members.are_known else []
+        begin += count
+        waited, ran = [one for one, _ in found], [one for _, one in found]
+        if found:
+            yield StageTimes(len(found), median_low(waited), median_low(ran), max(waited), max(ran))
+        else:
+            yield StageTimes(0, 0, 0, 0, 0)
