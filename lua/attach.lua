@@ -89,7 +89,7 @@ for i = 3, #ARGV, 3 do
     -- Of many followers, some may have ended: they are notified, and then those that have are forgotten.
     local soon = f.how ~= '' and 30000 or #f.list > MOST_BYTES / 2 and 60000
     if soon then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + soon), field) end
-    if f.adds ~= '' and f.how ~= '' then
+    if f.adds ~= '' then
       redis.call('ZADD', endings, string.format('%.0f', s.now), field)
       wake_for_news(s)
     end

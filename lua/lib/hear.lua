@@ -22,7 +22,7 @@ local function index_of(s, w, name)
 end
 
 -- add_to(s, w, lines): it also waits for these from now on, if it does not yet. lines: as in waits.lua, each with a + before its
--- life.
+-- life; at least one.
 local function add_to(s, w, lines)
   local key, looks, parts, fields = link_key(s, 'dependencies'), link_key(s, 'dependents'), {}, {}
   for line in string.gmatch(lines, '[^\n]+') do
@@ -38,15 +38,12 @@ local function add_to(s, w, lines)
     end
   end
   for field, text in pairs(parts) do fields[#fields + 1], fields[#fields + 2] = field, text end
-  for start, places in pairs(w.places or {}) do
+  for start, places in pairs(w.places) do
     if places.is_changed then fields[#fields + 1], fields[#fields + 2] = w.member .. '\31' .. start, places.text end
   end
   if #fields == 0 then return end
   redis.call('HSET', key, unpack(fields))
-  local soon = s.now + LOOK_AFTER_MS
-  if tonumber(redis.call('ZSCORE', looks, w.member) or 0) > soon then
-    redis.call('ZADD', looks, string.format('%.0f', soon), w.member)
-  end
+  redis.call('ZADD', looks, 'LT', string.format('%.0f', s.now + LOOK_AFTER_MS), w.member)
 end
 
 -- hear(s, w, news): one of those that it waits for has ended, or goes on. news = {index=, how=, generation=, seen=}. What is older

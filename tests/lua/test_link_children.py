@@ -22,11 +22,14 @@ from streamdq.store.jobs.links import (
     children_field,
     dependencies,
     follower,
+    followers_in,
 )
 from streamdq.store.jobs.records import as_waiting, encode
+from streamdq.store.scripts.flows import Run
 from streamdq.store.scripts.links import NewInFlow
 from tests.lua.flows import Built
 from tests.lua.shard import START_MS, Shard
+from tests.lua.test_endings import woken
 
 LIFE = "0123456789abcdef"
 
@@ -47,12 +50,12 @@ class Family:
         shard.move()
         self.row = shard.take()
 
-    def finish(self, *ids: str) -> bool:
+    def finish(self, *ids: str, group: str = "default") -> bool:
         """``p`` is done, and has added these; whether that was accepted."""
         row, shard = self.row, self.shard
         text = children_text(self.child(id) for id in ids)
         claim = [row.main, row.entry, row.id, "row", text, "children"]
-        return not shard.call("finish", "default", shard.generation("default"), shard.consumer, claim).stale
+        return not shard.call("finish", group, shard.generation(group), shard.consumer, claim).stale
 
     def child(self, id: str) -> Child:
         made = encode(NewJob({"id": id}, id=id), 1000)
@@ -68,7 +71,7 @@ class Family:
         (one,) = [one for one in self.flow.linked.endings() if one.id == "p"]
         return one
 
-    def put_in(self, *ids: str) -> dict[int, bytes]:
+    def put_in(self, *ids: str, how: str = "once") -> dict[int, bytes]:
         """Returns the records of those that were there."""
         gate = Known("t", 0, "p", "n-p", 0, "")
         new = []
@@ -78,7 +81,7 @@ class Family:
             )
             waits = dependencies(Waits((), "block", 0), (), gate)
             new.append(NewInFlow(id, self.flow.linked.made[id].rest, own, waits))
-        taken: dict[int, bytes] = self.shard.call("enqueue_after_many", 1, new, "once").taken
+        taken: dict[int, bytes] = self.shard.call("enqueue_after_many", 1, new, how).taken
         return taken
 
     def link(self, *ids: str) -> bool:
@@ -187,7 +190,9 @@ def test_who_comes_later_is_notified_at_once(family: Family) -> None:
     family.link("a")
     family.shard.call("delivered", ["p\x1fn-p", family.ending.generation, START_MS + 60_000, ""])
     assert not any(one.id == "p" for one in family.flow.linked.endings())
+    family.shard.redis("DEL", family.shard.k.wake)
     family.shard.call("attach", None, ["p", "n-p", follower("t", 0, 0, "n-e", "e")])
+    assert woken(family.flow.linked)
     assert [one.id for one in family.ending.followers] == ["f", "d", "a", "e"]
 
 
@@ -217,6 +222,91 @@ def test_nothing_is_added_to_a_flow_that_was_cancelled(family: Family) -> None:
     assert family.shard.state("a") == "gone"
 
 
+def test_only_a_flow_is_closed_and_only_once(family: Family) -> None:
+    linked, run, shard = family.flow.linked, family.flow.run, family.shard
+    member = linked.head("d")
+    shard.enqueue("plain")
+
+    def cancel(name: str, life: str) -> None:
+        shard.run(shard.scripts.decide_flow(Run(shard.k, name, life), "cancel"))
+
+    for name, life in (("unknown", ""), ("unknown", "life"), ("plain", ""), ("d", "n-d"), ("f", "another")):
+        cancel(name, life)
+    assert linked.head("d") == member
+    assert linked.head("f").endswith("|run=1|0")
+    for life in ("", run.life):
+        cancel("f", life)
+        assert linked.head("f").endswith("|run=1!|0")
+    assert shard.call("deliver", [News("f", "life", 0, 1, "dead")]) == [Received.WAITS], "there are no children"
+
+
+def test_who_has_started_waits_for_no_more_but_the_flow_does(family: Family) -> None:
+    shard, linked = family.shard, family.flow.linked
+    shard.finish(family.row)
+    linked.tell()
+    shard.finish(shard.take())
+    linked.tell()
+    assert (shard.state("d"), shard.state("f")) == ("gone", "delayed")
+    assert linked.head("f") == "2|2|0|1000|run=1|0"
+    news = News("f", "life", 0, START_MS, "done", children=(child_line("t", 0, LIFE, "a"),))
+    assert shard.call("deliver", [news]) == [Received.WAITS]
+    assert linked.head("f") == "3|2|0|1000|run=1|0+"
+
+
+def test_its_end_is_known_before_its_children(family: Family) -> None:
+    """As its shard has lost, and got again, who waits for it."""
+    linked = family.flow.linked
+    family.finish("a")
+    family.put_in("a")
+    family.link("a")
+    family.tell("f", "life", 0)
+    assert linked.head("f") == "2|1|0|1000|run=1|0"
+    family.tell("f", "life", 0, "a")
+    assert linked.head("f") == "3|1|0|1000|run=1|0+"
+    assert linked.states("f") == "o.."
+
+
+def test_a_join_that_has_started_waits_for_no_more(family: Family) -> None:
+    shard, linked = family.shard, family.flow.linked
+    shard.finish(family.row)
+    linked.tell()
+    known = linked.head("d")
+    assert shard.state("d") == "ready"
+    shard.call("deliver", [News("d", "n-d", 1, START_MS, "done", children=(child_line("t", 0, LIFE, "a"),))])
+    assert linked.head("d") == known
+
+
+def test_each_group_adds_some(shard: Shard) -> None:
+    shard.topic(groups=("default", "other"))
+    family = Family(shard)
+    assert family.finish("a")
+    family.row, claim = shard.take("other"), family.row
+    assert claim.id == family.row.id
+    assert family.finish("b", group="other")
+    stored = shard.redis("HGET", shard.k.followers, children_field("p", "n-p"))
+    assert [child.id for child in children_in(stored)] == ["a", "b"]
+
+
+def test_they_are_forgotten_with_all_that_waited(shard: Shard) -> None:
+    """While another group has the job."""
+    shard.topic(groups=("default", "other"))
+    family = Family(shard)
+    assert family.finish("a")
+    lines = "\n".join(one.line for one in followers_in(shard.redis("HGET", shard.k.followers, "p")))
+    shard.clock.advance("2m")
+    shard.call("delivered", ["p", 0, START_MS, lines])
+    assert not [field for field in family.flow.linked.links().followers if field.startswith(b"p")]
+
+
+def test_only_children_are_put_in_but_once(family: Family) -> None:
+    """A job of a flow that is built again is."""
+    family.finish("a")
+    family.put_in("a")
+    family.shard.call("cancel", "a")
+    assert family.put_in("a", how="keep") == {}
+    assert family.shard.state("a") == "waiting"
+
+
 def test_children_of_a_job_that_fails_in_another_group(shard: Shard) -> None:
     """They are put in once it has left the pool, and are cancelled."""
     shard.topic(groups=("default", "other"))
@@ -229,6 +319,10 @@ def test_children_of_a_job_that_fails_in_another_group(shard: Shard) -> None:
     family.put_in("a")
     family.link("a")
     assert family.tell_child("a", "purged") == Received.ENDED
+
+
+def test_of_a_job_that_nobody_knows(shard: Shard) -> None:
+    assert not shard.call("link_children", "p", "life", [])
 
 
 def test_nobody_waits_any_more(shard: Shard) -> None:
