@@ -62,10 +62,7 @@ def check_fields(row: Mapping[Any, Any]) -> None:
     Raises:
         InvalidInput
     """
-    for name, least in _LEAST_MS.items():
-        value = row[name]
-        if value is not None and not (isinstance(value, int) and least <= value <= MAX_DELAY_MS):
-            raise InvalidInput(f"{name}: {value!r} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
+    _check_durations(row)
     _check_body(row["body"])
     for name, check in _OPTIONS.items():
         if row[name] is not None:
@@ -73,6 +70,13 @@ def check_fields(row: Mapping[Any, Any]) -> None:
     for name in ("retry", "nonce"):
         if row[name] is not None and (not isinstance(row[name], str) or not row[name].isprintable()):
             raise InvalidInput(f"{name}: has characters that can't be printed")
+
+
+def _check_durations(row: Mapping[Any, Any]) -> None:
+    for name, least in _LEAST_MS.items():
+        value = row[name]
+        if value is not None and not (isinstance(value, int) and least <= value <= MAX_DELAY_MS):
+            raise InvalidInput(f"{name}: {value!r} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
 
 
 def _check_times(row: RowMapping) -> None:

@@ -11,7 +11,7 @@ from pydantic_core import from_json
 from ..errors import InvalidInput
 from ..job.after import NEVER_MS, Parent, Waits, check_on_failure
 from ..job.job import check_id, check_key, check_own_topic
-from ..store.jobs.records import Encoded, rest_of, url_and_key
+from ..store.jobs.records import Encoded, rest_of, url_and_key, url_and_priority
 
 
 class RowOfFlow(NamedTuple):
@@ -27,12 +27,14 @@ class RowOfFlow(NamedTuple):
         """
         made: list[Parent] = []
         for said in self.jobs:
-            key = url_and_key(said["url"] or "")[1]
+            url, key = url_and_key(said["url"] or "")
+            priority = url_and_priority(url)[1]
             parents = tuple(made[one] if isinstance(one, int) else Parent(*one) for one in said["after"])
             nonce = os.urandom(5).hex()
             fields = {name: said[name] for name in ("ttr_ms", "expire_ms", "retry", "url", "body")}
             waits = Waits(parents, said["on_failure"], said["delay_ms"])
-            job = Encoded(said["id"], str(NEVER_MS), rest_of(**fields, nonce=nonce), nonce, key=key, waits=waits)
+            rest = rest_of(**fields, nonce=nonce)
+            job = Encoded(said["id"], str(NEVER_MS), rest, nonce, key=key, waits=waits, priority=priority)
             made.append(Parent(said["topic"], job.id, key, nonce))
             yield said["topic"], job
 

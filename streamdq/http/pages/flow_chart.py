@@ -4,7 +4,7 @@ SVG.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -92,13 +92,8 @@ def chart_of(stages: Sequence[FlowStage], times: FlowTimes | None = None) -> Flo
         for i, number in enumerate(row):  # from the left: a narrow screen shows the first of each row
             places[number] = _EDGE + i * (_WIDTH + _GAP_X), _EDGE + n * (_HEIGHT + _GAP_Y)
     height = len(rows) * (_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _EDGE
-    path = [step.stage for step in times.path] if times else []
-    on_path = set(pairwise(path))
-    edges: dict[bool, list[str]] = {False: [], True: []}
-    for n, one in enumerate(shown):
-        for parent in one.after:
-            if parent in places:
-                edges[(parent, n) in on_path].append(_edge(places[parent], places[n]))
+    on_path = set(pairwise(step.stage for step in times.path)) if times else set[tuple[int, int]]()
+    edges = _edges(shown, places, on_path)
     boxes = [_box(n, one, took(times.stages[n]) if times else "", *places[n]) for n, one in enumerate(shown)]
     return FlowChart(max(width, 0), max(height, 0), boxes, edges[False], edges[True], len(stages) - len(shown))
 
@@ -124,6 +119,18 @@ def _depths(stages: Sequence[FlowStage]) -> list[int]:
         for parent in stages[n].after:
             lowest[parent] = min(depths[n] - 1, lowest.get(parent, depths[n] - 1))
     return depths
+
+
+def _edges(
+    stages: Sequence[FlowStage], places: Mapping[int, tuple[float, float]], on_path: Container[tuple[int, int]]
+) -> dict[bool, list[str]]:
+    """Those of the critical path, and the others."""
+    found: dict[bool, list[str]] = {False: [], True: []}
+    for n, one in enumerate(stages):
+        for parent in one.after:
+            if parent in places:
+                found[(parent, n) in on_path].append(_edge(places[parent], places[n]))
+    return found
 
 
 def _edge(start: tuple[float, float], end: tuple[float, float]) -> str:

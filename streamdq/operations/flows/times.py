@@ -16,6 +16,7 @@ from ...store.entries import ms_of
 from ...store.history import history_reads
 from ...store.history.rows import Event, HistoryRow, id_and_key_in, known_row_in
 from ...store.jobs.links import StoredParent
+from ...store.stream_entries import Entry
 from . import parents
 
 LOOKBACK_ROWS, ROWS_PER_JOB = 10_000, 4
@@ -84,9 +85,7 @@ def _read(session: Session, members: Members, begun_ms: int, ended_ms: int | Non
     for n, one in enumerate(members.jobs):
         places.setdefault(session.keys.shard(one.topic, one.shard), {})[one.id] = n
     timed = [_Timed() for _ in members.jobs]
-    since, until = str(max(0, begun_ms - SKEW_MS)), (ended_ms or inf) + SKEW_MS
-    if session.clock.manual:  # a row's id has Redis's own time
-        since, until = "-", inf
+    since, until = _span(session, begun_ms, ended_ms)
     starts = dict.fromkeys(places, since)
     most = LOOKBACK_ROWS + ROWS_PER_JOB * len(members.jobs)
     looked = 0
@@ -95,19 +94,33 @@ def _read(session: Session, members: Members, begun_ms: int, ended_ms: int | Non
         count = max(1, MAX_BATCH // len(shards))
         pages = yield from history_reads.rows_from(session, list(starts.items()), count)
         for shard, entries in zip(shards, pages, strict=True):
-            for entry in entries:
-                found = id_and_key_in(entry.value)
-                number = places[shard].get(found[0]) if found else None
-                row = known_row_in(shard.topic, shard.shard, entry.id, entry.value) if number is not None else None
-                # A job of another flow, or of none, may have the id since.
-                if number is not None and row and (row.created_ms is None or row.created_ms <= begun_ms + SKEW_MS):
-                    timed[number].add(row)
+            for number, row in _rows_in(shard, entries, places[shard], begun_ms + SKEW_MS):
+                timed[number].add(row)
             looked += len(entries)
             if len(entries) < count or ms_of(entries[-1].id) > until:
                 del starts[shard]
             else:
                 starts[shard] = f"({entries[-1].id}"
     return timed, not starts
+
+
+def _span(session: Session, begun_ms: int, ended_ms: int | None) -> tuple[str, float]:
+    """From which entry on, and until when, rows are looked through."""
+    if session.clock.manual:  # a row's id has Redis's own time
+        return "-", inf
+    return str(max(0, begun_ms - SKEW_MS)), (ended_ms or inf) + SKEW_MS
+
+
+def _rows_in(
+    shard: ShardKeys, entries: Iterable[Entry], numbers: Mapping[str, int], created_by_ms: int
+) -> Iterable[tuple[int, HistoryRow]]:
+    """The rows of these jobs, each with the job's number. A job of another flow, or of none, may have the id since."""
+    for entry in entries:
+        found = id_and_key_in(entry.value)
+        number = numbers.get(found[0]) if found else None
+        row = None if number is None else known_row_in(shard.topic, shard.shard, entry.id, entry.value)
+        if number is not None and row and (row.created_ms or 0) <= created_by_ms:
+            yield number, row
 
 
 class _Chain:
