@@ -17,6 +17,7 @@ ELSEWHERE = {
     "benchmarks/README.md": "measuring.md",
     "clients/typescript/README.md": "typescript.md",
     "examples/compose/README.md": "compose.md",
+    "examples/production/README.md": "one-host.md",
 }
 """Pages that lie outside docs/, and where the site has them. The README has a page of its own in the site's place."""
 

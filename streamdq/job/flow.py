@@ -65,8 +65,8 @@ class StageTimes:
 class FlowStep:
     """A job of the critical path. ``stage``: its number, from 0. ``state``: as in ``FlowStage.counts``. ``begun_ms``:
     when the last job of the flow had ended that it waits for, or the block; None: it still waits for one. It *ran*
-    during its attempts, and *waited* for the rest of the time until its end: for its delay, for jobs of other flows,
-    for a worker, for the next attempt. These are None if it has not ended.
+    during its attempts. It *waited* for the rest of the time: for its delay, for jobs of other flows, for a worker, for
+    the next attempt. These are None if it has not ended.
     """
 
     topic: str

@@ -55,8 +55,8 @@ def _as_it_is(connection_class: type) -> Any:
 
 
 class _ReadingAside:
-    """A connection whose certificates are read in a thread. That takes 40 ms where the system's are trusted as well, for
-    which the event loop would stand still.
+    """A connection whose certificates are read in a thread. With those of the system, that takes 40 ms, for which the
+    event loop would stand still.
     """
 
     in_thread: InThread | None = None

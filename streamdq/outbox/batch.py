@@ -6,7 +6,7 @@ import time
 from enum import StrEnum
 from typing import NamedTuple
 
-from ..store.jobs.records import Encoded
+from ..store.jobs.records import Encoded, body_of
 
 
 class RowState(StrEnum):
@@ -38,6 +38,11 @@ class Row(NamedTuple):
     since_ms: int  # since when it can be relayed
     replaces: bool
     keeps: bool
+
+    @property
+    def body(self) -> str:
+        """As it is stored."""
+        return body_of(self.job).decode()
 
     @property
     def number(self) -> int:

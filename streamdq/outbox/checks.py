@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
 from ..codec.envelope import ENCODED_TEXT, envelope_in, from_text
 from ..errors import BodyDamaged, InvalidInput
-from ..job.job import ENCODED, check_id, check_key, check_own_topic, check_url
+from ..job.job import ENCODED, FLOWS, check_id, check_key, check_own_topic, check_url
 from ..job.retry import RetrySchedule
 from ..job.uniqueness import OnConflict, check_conflict
 from ..store.jobs.records import url_and_priority
 from ..times.durations import MAX_DELAY_MS, moment_ms
+from .flow_rows import flow_in
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
@@ -45,10 +46,26 @@ def check_row(row: RowMapping) -> None:
     Raises:
         InvalidInput: the row can't be relayed, now or later.
     """
-    check_own_topic(row["topic"])
     check_id(row["id"])
     check_relayed(row["on_conflict"])
     _check_times(row)
+    if row["topic"] == FLOWS:
+        flow_in(row["body"])
+    else:
+        check_own_topic(row["topic"])
+    check_fields(row)
+
+
+def check_fields(row: Mapping[Any, Any]) -> None:
+    """Those of a job, of a row or of a flow's.
+
+    Raises:
+        InvalidInput
+    """
+    for name, least in _LEAST_MS.items():
+        value = row[name]
+        if value is not None and not (isinstance(value, int) and least <= value <= MAX_DELAY_MS):
+            raise InvalidInput(f"{name}: {value!r} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
     _check_body(row["body"])
     for name, check in _OPTIONS.items():
         if row[name] is not None:
@@ -59,10 +76,6 @@ def check_row(row: RowMapping) -> None:
 
 
 def _check_times(row: RowMapping) -> None:
-    for name, least in _LEAST_MS.items():
-        value = row[name]
-        if value is not None and not (isinstance(value, int) and least <= value <= MAX_DELAY_MS):
-            raise InvalidInput(f"{name}: {value!r} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
     if (row["delay_ms"] is None) == (row["due_ms"] is None):
         raise InvalidInput("delay_ms and due_ms: one of them must be given, and the other null")
     for name in ("due_ms", "made_ms"):

@@ -107,7 +107,7 @@ def enqueue(
     bodies = bodies_in(space)
     new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, key=key, version=version, priority=priority)
     job = encode(new, bodies.most_json_bytes, bodies.seal(topic))
-    return run(db, _inserted(_insertion(space, topic, job, on_conflict), job.id))
+    return run(db, _inserted(insertion(space, topic, job, on_conflict), job.id))
 
 
 def create(db: Any, horizon: Duration | None = None) -> None:
@@ -141,7 +141,8 @@ def _inserted(insert: Insert, id: str) -> Steps[str]:
     return id
 
 
-def _insertion(namespace: str, topic: str, job: Encoded, on_conflict: OnConflict) -> Insert:
+def insertion(namespace: str, topic: str, job: Encoded, on_conflict: OnConflict) -> Insert:
+    """The statement that adds the job's row."""
     with needs_sqlalchemy():
         from .tables import ROWS, now_ms
     when: dict[str, Any] = {"delay_ms": None, "due_ms": None}

@@ -6,18 +6,21 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 from ..config import MAX_BATCH, TopicSettings
-from ..errors import ServerUnavailable, StreamdqError, UnknownTopic
-from ..keys import ShardKeys, candidate_shards
+from ..errors import FlowExists, ServerUnavailable, StreamdqError, UnknownTopic
+from ..job.flow import FLOWS
+from ..keys import ShardKeys, candidate_shards, shard_of
 from ..link.session import Op
-from ..operations.jobs.get import REPAIRS
+from ..operations.flows.builder import Building
+from ..operations.jobs.get import REPAIRS, get
 from ..operations.jobs.previous_shards import in_turn
 from ..operations.known import topic_names
 from ..store.batches import REPLACED_BYTES, most_jobs, parts
-from ..store.outbox import drop_outbox_receipts, outbox_receipts, scan_outbox
+from ..store.outbox import drop_outbox_receipts, keep_outbox_receipt, outbox_receipts, scan_outbox
 from ..store.redis_store import RedisStore
 from ..store.scripts import Scripts
 from ..store.topics.changes import expect_keys, expect_priorities
 from .batch import Batch, Placed, Row
+from .flow_rows import RowOfFlow, flow_in
 
 
 class Code(IntEnum):
@@ -93,6 +96,46 @@ class RedisSide:
                         scripts, keys.shard(topic, number), settings, part, batch, epoch, former
                     )
         return codes
+
+    def build_flow(self, row: Row) -> Op[Code]:
+        """Puts all jobs of a flow's row into Redis, and starts them. The flow knows the row's receipt: so a relay that
+        comes after one that was killed knows whose it is. Then the receipt is kept like that of any other row.
+
+        Raises:
+            JobExists, ParentUnknown, InvalidInput: nothing of it starts.
+            FlowWithdrawn: another process builds a flow of this name.
+        """
+        store, receipt = self._store, row.placed.receipt
+        yield from store.topics.shared(FLOWS, store.topics.ensure)
+        places = store.topics.all_shards(FLOWS)
+        if (yield from outbox_receipts(store.session, places, [receipt]))[0]:
+            return Code.BEFORE
+        said = flow_in(row.body)
+        deadline = None if said.deadline_ms is None else said.deadline_ms / 1000
+        building = Building(store, row.id, deadline, said.keep_ms / 1000, None, receipt)
+        code = Code.ENQUEUED
+        try:
+            yield from building.begin()
+        except FlowExists:
+            own = yield from get(store, FLOWS, row.id)
+            if own is None or own.body.get("outbox") != receipt:
+                return Code.TAKEN
+            code = Code.BEFORE
+        else:
+            yield from self._built(building, said)
+        settings = yield from store.topics.get(FLOWS)
+        home = store.session.keys.shard(FLOWS, shard_of(row.id, settings.shards))
+        yield from keep_outbox_receipt(store.session, home, receipt)
+        return code
+
+    def _built(self, building: Building, said: RowOfFlow) -> Op[None]:
+        try:
+            for topic, job in said.each():
+                yield from building.add_encoded(topic, job)
+        except StreamdqError:
+            yield from building.withdraw()
+            raise
+        yield from building.complete()
 
     def _expect_keys(self, topic: str, settings: TopicSettings, rows: Sequence[Row]) -> Op[None]:
         """Marks the topic before the first of its jobs has a priority, or is in a shard that its id alone does not lead

@@ -18,7 +18,17 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from ..config import TopicSettings
-from ..errors import InvalidInput, NewerFormat, OutboxError, ServerError, StreamdqError
+from ..errors import (
+    FlowExists,
+    InvalidInput,
+    JobExists,
+    NewerFormat,
+    OutboxError,
+    ParentUnknown,
+    ServerError,
+    StreamdqError,
+)
+from ..job.flow import FLOWS
 from ..link.session import Op
 from ..metrics import recorded
 from ..process.logs import log, what
@@ -203,6 +213,8 @@ class Relay:
         Raises:
             StreamdqError: why a topic's rows can't be relayed.
         """
+        if isinstance(self._held.get(FLOWS, (0.0, None))[1], ParentUnknown):
+            return False  # its turn is again when the rows before it are relayed
         for _, error in self._held.values():
             raise error
         return self._rows.waiting().is_empty and not self._rows.is_due()
@@ -239,8 +251,10 @@ class Relay:
         for row in batch.rows:
             by_topic.setdefault(row.topic, []).append(row)
         codes: dict[int, Code] = {}
+        flows = by_topic.pop(FLOWS, [])
         for topic, rows in by_topic.items():
             codes |= self._hand_over(topic, known.get(topic), rows, batch)
+        codes |= self._build_flows(flows, batch, all_there=codes.keys() >= {row.number for row in _plain(batch)})
         self._note(batch, codes)
         return True
 
@@ -257,6 +271,26 @@ class Relay:
             self._hold(topic, error)
             self._suspect, self._in_doubt = self._rows.last(), True
         return {}
+
+    def _build_flows(self, rows: Sequence[Row], batch: Batch, *, all_there: bool) -> dict[int, Code]:
+        """Starts the flows of these rows, after all others: their jobs may wait for those. ``all_there``: these are in
+        Redis. What can't be started is refused.
+        """
+        codes: dict[int, Code] = {}
+        for row in rows:
+            try:
+                codes[row.number] = self._run(self._redis.build_flow(row))
+            except (JobExists, ParentUnknown, InvalidInput) as error:
+                if isinstance(error, ParentUnknown) and (self._held or not all_there):
+                    self._held[FLOWS] = (time.monotonic() + _HOLD_S, error)
+                    break
+                batch.unfit.append(Unfit(row.placed, f"{type(error).__name__}: {error}"))
+            except NewerFormat:
+                raise
+            except StreamdqError as error:
+                self._hold(FLOWS, error)
+                break
+        return codes
 
     def _hold(self, topic: str, error: StreamdqError) -> None:
         """Leaves the topic alone for a while, unless the error concerns all of them: it is raised again."""
@@ -374,11 +408,17 @@ def _look_s(look_every: Duration) -> float:
     return ms / 1000
 
 
+def _plain(batch: Batch) -> Iterator[Row]:
+    return (row for row in batch.rows if row.topic != FLOWS)
+
+
 def _with_code(batch: Batch, codes: dict[int, Code], *wanted: Code) -> list[Row]:
     return [row for row in batch.rows if codes.get(row.number) in wanted]
 
 
 def _taken(row: Row) -> str:
+    if row.topic == FLOWS:
+        return f"FlowExists: {FlowExists(row.id)}"
     return f"JobExists: job {row.id!r} is already in topic {row.topic!r}"
 
 

@@ -313,8 +313,11 @@ class Rows:
 
     def _placed(self, state: RowState, after: int, without: Collection[str] = ()) -> list[Placed]:
         c = ROWS.c
+        of_state: Any = c.state == state.value
+        if self._db.is_sqlite:  # if most rows are for later, it would read all of them in the order of their numbers
+            of_state = func.unlikely(of_state)
         query = select(c.number, c.topic, c.id, c.nonce, c.job_key).where(
-            c.namespace == self._namespace, c.state == state.value, c.number > after
+            c.namespace == self._namespace, of_state, c.number > after
         )
         if without:
             query = query.where(c.topic.not_in(without))

@@ -16,6 +16,11 @@ def drop_outbox_receipts(session: Session, shards: Sequence[ShardKeys], receipts
         checked(reply)
 
 
+def keep_outbox_receipt(session: Session, shard: ShardKeys, receipt: str) -> Op[None]:
+    """Of a row that no script puts in at one go."""
+    yield from one(session, shard.outbox, "HSET", shard.outbox, receipt, 1)
+
+
 def outbox_receipts(session: Session, shards: Sequence[ShardKeys], receipts: Sequence[str]) -> Op[list[bool]]:
     """Which receipts of a database's outbox are in one of these shards."""
     replies = yield from session.call([Command(k.outbox, ("HMGET", k.outbox, *receipts)) for k in shards])

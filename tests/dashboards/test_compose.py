@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 HERE = ROOT / "examples" / "compose"
 COMPOSE: dict[str, Any] = yaml.safe_load((HERE / "compose.yaml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+PRODUCTION = ROOT / "examples" / "production"
+IN_PRODUCTION: dict[str, dict[str, Any]] = yaml.safe_load((PRODUCTION / "compose.yaml").read_text())["services"]
 
 
 def mounted(service: str) -> dict[str, Path]:
@@ -103,13 +105,47 @@ def test_prometheus_asks_where_the_services_answer() -> None:
     assert asked["customers"] == str(module("customers").METRICS_PORT)
 
 
-@pytest.mark.parametrize("service", ["worker", "exporter"])
+COMMANDS = {
+    **{name: SERVICES[name]["command"] for name in ("worker", "exporter")},
+    **{
+        f"production {name}": service["command"]
+        for name, service in IN_PRODUCTION.items()
+        if str(service.get("command")).startswith("streamdq ")
+    },
+}
+
+
+@pytest.mark.parametrize("service", COMMANDS)
 def test_the_commands_know_their_options(service: str, capsys: pytest.CaptureFixture[str]) -> None:
-    program, command, *words = SERVICES[service]["command"].split()
+    program, command, *words = COMMANDS[service].split()
     assert program == "streamdq"
     assert cli.run([command, "--help"]) == 0
     explained = capsys.readouterr().out
     assert all(word in explained for word in words if word.startswith("--"))
+
+
+def test_prometheus_in_production_asks_where_the_services_answer() -> None:
+    config = yaml.safe_load((PRODUCTION / "prometheus.yml").read_text())
+    asked = [target.split(":") for job in config["scrape_configs"] for target in _targets(job)]
+    assert {service for service, _ in asked} == {"exporter", "worker", "callback"}
+    for service, port in asked:
+        assert {port, "0.0.0.0"} <= set(IN_PRODUCTION[service]["command"].split())
+
+
+def _targets(job: dict[str, Any]) -> list[str]:
+    static = [target for one in job.get("static_configs", []) for target in one["targets"]]
+    return static + [f"{name}:{one['port']}" for one in job.get("dns_sd_configs", []) for name in one["names"]]
+
+
+def test_in_production_only_nginx_is_open_and_the_page_shares_its_network() -> None:
+    """Else others could name a user in the proxy's headers."""
+    opened = {name: service["ports"] for name, service in IN_PRODUCTION.items() if "ports" in service}
+    assert opened == {"nginx": ["443:443"], "grafana": ["127.0.0.1:3000:3000"]}
+    for name in ("page", "oauth2-proxy"):
+        assert IN_PRODUCTION[name]["network_mode"] == "service:nginx"
+    assert "--host" not in IN_PRODUCTION["page"]["command"]
+    assert IN_PRODUCTION["page"]["environment"]["STREAMDQ_HTTP_SSO_PROXIES"] == "127.0.0.1"
+    assert "streamdq serve" in (ROOT / "examples/nginx/sso.conf").read_text().splitlines()[0]
 
 
 def test_the_image_is_made_of_what_is_there() -> None:

@@ -256,11 +256,11 @@ def check_command(words: list[str]) -> None:
         parent = context
 
 
-def typed() -> list[Any]:
+def typed() -> list[str]:
     """Every command of streamdq in a block."""
     return [
-        pytest.param(command.line, id=f"{name}-{command.line[9:40]}")
-        for name, block in all_blocks()
+        command.line
+        for _, block in all_blocks()
         if block.language == "console"
         for command in commands(block)
         if command.line.startswith("streamdq ")
@@ -271,7 +271,7 @@ def test_there_are_commands_to_check() -> None:
     assert len(typed()) > 60
 
 
-@each("line", lambda: typed())
+@each("line", typed)
 def test_a_command_exists_with_its_options(line: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STREAMDQ_OUTBOX", "sqlite://")  # which the page of the outbox tells to set

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -563,3 +564,17 @@ def test_the_relay_reads_what_is_due_alone(relay: Relay) -> None:
     assert bounded in plan
     assert "sort" not in plan.lower()
     assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_the_relay_reads_no_rows_for_later_to_find_kept_ones(shop: Shop, relay: Relay) -> None:
+    """As the planner knows how many there are."""
+    shop.order(*(f"later-{number}" for number in range(200)), delay="9d")
+    shop.sql("ANALYZE")
+    asked: list[tuple[str, Any]] = []
+    event.listen(relay._rows._db.engine, "before_cursor_execute", lambda *given: asked.append(given[2:4]))
+    assert relay._rows.kept(0) == []
+    statement, parameters = next(each for each in asked if "SELECT" in each[0])
+    with relay._rows._db.reading() as db:
+        plan = str(db.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all())
+    assert "streamdq_outbox_by_state (namespace=? AND state=? AND number>?)" in plan

@@ -18,6 +18,7 @@ FILES = {
     "vendor.github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
     "vendor.dependabot": [".github/dependabot.yml"],
     "vendor.citation-file-format": ["CITATION.cff"],
+    "vendor.compose-spec": ["examples/compose/compose.yaml", "examples/production/compose.yaml"],
 }
 
 

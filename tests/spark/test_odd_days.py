@@ -77,3 +77,18 @@ def test_a_batch_at_another_time_is_one_incident_and_then_expected() -> None:
     assert moved[0]["size"] > 50
     by_clock = {row["hour"] % DAY // HOUR: row["expected"] for row in found()["forecast"] if row["topic"] == "batch"}
     assert by_clock[3] < 5 < 55 < by_clock[4]
+
+
+def test_the_retries_of_one_job_are_no_incident_but_failures_of_many_jobs_are() -> None:
+    def small(failed_jobs: int) -> list[Happened]:
+        log = [done("small", FIRST + hour * HOUR, id=f"{hour}") for hour in range(35 * 24)]
+        for n in range(5 * failed_jobs):
+            at, id = FIRST + 33 * DAY + n * 10_000, f"bad{n // 5}"
+            log.append(done("small", at, id=id, event="retry", error="E", attempt=1 + n % 5, step=n % 5))
+        return log
+
+    failures = [
+        [row for row in answered(small(jobs), ["incidents"])["incidents"] if row["measure"] == "failed"]
+        for jobs in (1, 5)
+    ]
+    assert [len(own) for own in failures] == [0, 1]

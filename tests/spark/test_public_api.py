@@ -51,6 +51,6 @@ def broken(code: str) -> Iterator[str]:
                     continue
 
 
-@each("path", lambda: files())
+@each("path", files)
 def test_pyspark_is_used_in_public(path: Path) -> None:
     assert list(broken(path.read_text("utf-8"))) == []

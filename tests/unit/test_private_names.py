@@ -29,7 +29,8 @@ OTHERS = {
     ("metrics/library_locks.py", "_collector_to_names"),  # of prometheus_client's
     ("metrics/library_locks.py", "_lock"),
     ("process/logs.py", "_current_frames"),  # of sys
-    ("store/jobs/records.py", "_replace"),  # of named tuples
+    ("mover/endings.py", "_replace"),  # of named tuples
+    ("store/jobs/records.py", "_replace"),
     ("store/schedules/schedules.py", "_replace"),
     ("store/topics/resharding.py", "_replace"),
     ("store/topics/changes.py", "_replace"),

@@ -52,8 +52,15 @@ class Building:
     """A flow that is being built: what Flow and AsyncFlow have in common."""
 
     def __init__(
-        self, store: RedisStore, name: str, deadline: Duration | None, keep: Duration, durable: str | None
+        self,
+        store: RedisStore,
+        name: str,
+        deadline: Duration | None,
+        keep: Duration,
+        durable: str | None,
+        receipt: str = "",
     ) -> None:
+        self._receipt = receipt  # of a database's outbox; kept with the flow
         self.name = check_id(name)
         self._store = store
         self._deadline_ms = 0 if deadline is None else max(1, to_ms(deadline, "deadline"))
@@ -98,7 +105,10 @@ class Building:
         """
         if self._block_of != forks.depth:
             raise InvalidInput(f"flow {self.name!r}: add jobs inside its block: with queue.flow(…) as flow")
-        job = self._encoded(topic, new)
+        return (yield from self.add_encoded(topic, self._encoded(topic, new)))
+
+    def add_encoded(self, topic: str, job: Encoded) -> Op[FlowJob]:
+        """The same with a job that waits for nothing but others of the flow, or of elsewhere. Its nonce must be new."""
         waits = job.waits
         assert waits is not None
         added = Parent(topic, job.id, job.key, job.nonce)
@@ -216,7 +226,9 @@ class Building:
     def _own(self) -> Encoded:
         """The flow's own job."""
         kept = parents.written([(jobs, *after) for _, jobs, after, _ in self._stages], self._parents)
-        body = {"stages": self._stages, **({} if kept == {} else {"parents": kept})}
+        body: dict[str, Any] = {"stages": self._stages}
+        body |= {"outbox": self._receipt} if self._receipt else {}
+        body |= {} if kept == {} else {"parents": kept}
         try:
             job = self._encoded_own(body)
         except InvalidInput:  # it is too large

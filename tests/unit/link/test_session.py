@@ -127,7 +127,7 @@ def test_where_nobody_listens_at_first_a_call_that_does_not_wait_fails_at_once(s
     assert len(wire.timeouts_s) == 2
 
 
-def test_why_logins_failed_is_told_although_the_last_one_had_no_time(session: Session, carry: Carry) -> None:
+def test_the_error_says_why_logins_failed_though_the_last_one_timed_out(session: Session, carry: Carry) -> None:
     refused = LoginRefused(ResponseError("WRONGPASS"))
     with pytest.raises(AuthenticationFailed, match="with what the credential provider gave"):
         carry(lambda: session.call(COMMANDS), refused, LinkError(TimeoutError("no time left"), sent=False))

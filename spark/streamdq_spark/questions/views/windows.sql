@@ -2,9 +2,9 @@
 -- of what is too slight for a single hour.
 --
 -- How much such sums vary, and the worst share of a usual day, come from the last seven days, as those of single hours. The median
--- of so few independent sums a day is below their mean: by the median of a chi-square distribution. Sums below 20 are not judged, as
--- a mean without the greatest is too low for such rare jobs. They vary no less than
--- independent hours do.
+-- of so few independent sums a day is below their mean: by the median of a chi-square distribution. Sums below 20 are not judged: a mean
+-- without the greatest is too low for such rare jobs, and of few attempts a single job with its retries makes too large a share.
+-- Sums vary no less than independent hours do.
 --
 --   topic         text
 --   hour          integer   the last
@@ -75,8 +75,8 @@ SELECT topic, hour, hours, done_kept - done_usual AS done_off, failed - failed_u
               AND (done_kept < done_usual OR done_kept >= done_usual + 5)
          THEN round(done_off(done_kept, expected, expected_today, done_usual, size) / sqrt(1 + 1 / greatest(weeks - 2, 1)), 6)
     END AS done_score,
-    CASE WHEN failed >= failed_usual + 5 AND failed >= failed_usual + 0.01e0 * attempts
+    CASE WHEN attempts >= 20 AND failed >= failed_usual + 5 AND failed >= failed_usual + 0.01e0 * attempts
          THEN round(failed_z / greatest(coalesce(failed_times, 0e0), 1e0), 6) END AS failed_score,
-    CASE WHEN late >= late_usual + 5 AND late >= late_usual + 0.01e0 * attempts
+    CASE WHEN attempts >= 20 AND late >= late_usual + 5 AND late >= late_usual + 0.01e0 * attempts
          THEN round(late_z / greatest(coalesce(late_times, 0e0), 1e0), 6) END AS late_score
 FROM nearest
