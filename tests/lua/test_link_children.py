@@ -266,6 +266,18 @@ def test_its_end_is_known_before_its_children(family: Family) -> None:
     assert linked.states("f") == "o.."
 
 
+def test_which_news_counts(family: Family) -> None:
+    linked = family.flow.linked
+    for generation, how, seen, known in (
+        (1, "dead", None, "d.,1=1"),
+        (1, "cancelled", None, "d.,1=1"),  # said again, by another way
+        (7, "dead", None, "d.,1=7"),
+        (7, "", 7, "..,1=7"),  # its shard has forgotten the end
+    ):
+        family.shard.call("deliver", [News("f", "life", 0, generation, how, seen)])
+        assert linked.states("f") == known, (generation, how)
+
+
 def test_a_join_that_has_started_waits_for_no_more(family: Family) -> None:
     shard, linked = family.shard, family.flow.linked
     shard.finish(family.row)

@@ -31,6 +31,7 @@ _OUTCOMES = (
     "claim: expired", "claim: no such group", "claim: out of date", "claim: paused", "claim: taken over",
     "claim: the same again", "claim: handed back", "claim: a TTR of the group's own",
     "enqueue: id taken", "enqueue: settings out of date", "replace: id taken", "replace: settings out of date",
+    "finish: adds a job", "finish: adds a job before others", "deliver: waits for what was added",
     "enqueue_unique: postponed", "enqueue_unique: id taken", "enqueue_unique: taken by a job that has ended",
     *(f"{script}: {code}" for script in ("cancel", "reschedule") for code in (1, 0, -1, -2, -3, -4)),
     *(f"found {action}: done" for action in ("cancel", "reschedule", "kick", "purge")),

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(_HANGS_S + 60)
 WIDE = (
     3085, 3611, 5172, 7008, 7009, 7014, 7017, 7096, 1795500000002, 1795500000011, 1795500000025, 1795500000029,
     1795500000036, 1795500000050, 1795500000052, 1795500000064, 1795500000069, 7000062, 7000074,
-    8000005, 8000090,
+    8000005, 8000090, 4130734,
 )  # fmt: skip
 """These have nearly everything in them that can happen: chosen from 89, one by one, by what the others lacked."""
 
