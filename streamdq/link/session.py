@@ -156,9 +156,7 @@ class Session:
                 self.waits_for_redis = True  # it was there, and is expected back
                 return _in_order(known, left, replies) if known else replies
             except LinkError as error:
-                # The last login may have had no time for an answer; why those before it failed says more.
-                if not (error.timed_out and isinstance(reason, LoginRefused | NoCredentials)):
-                    reason = error
+                reason = _reason(error, reason)
                 left_s = deadline - time.monotonic() - pause_s
                 if left_s <= 0 or self._is_final(error, repeatable):
                     raise self.unavailable(reason) from error
@@ -183,6 +181,11 @@ class Session:
         return ServerUnavailable(
             f"Redis at {self.address} did not answer: {error}; check that it is running, its URL, and the network"
         )
+
+
+def _reason(error: LinkError, before: LinkError | None) -> LinkError:
+    """The last login may have had no time for an answer; why those before it failed says more."""
+    return before if error.timed_out and isinstance(before, LoginRefused | NoCredentials) else error
 
 
 def _in_order(known: dict[int, Any], left: Sequence[int], replies: Sequence[Any]) -> list[Any]:
