@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from ..errors import InvalidInput
 from ..job.after import After, OnFailure, Parent, Waits, check_on_failure
 from ..job.flow import FLOWS, FlowJob
-from ..job.job import NewJob, check_id, check_own_topic
+from ..job.job import NewJob, Priority, check_id, check_own_topic
 from ..job.retry import RetryInput
 from ..operations.jobs.enqueue import NO_BODY
 from ..operations.jobs.enqueue_many import as_new_job
@@ -58,6 +58,7 @@ class OutboxFlow:
         expire: Duration | None = None,
         version: int = 1,
         key: str | None = None,
+        priority: Priority | None = None,
         after: After | None = None,
         on_failure: OnFailure = "block",
     ) -> FlowJob:
@@ -68,8 +69,8 @@ class OutboxFlow:
             InvalidInput: an argument is invalid, or the flow is larger than 4 MB.
         """
         new = NewJob(
-            body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key, after=after,
-            on_failure=on_failure,
+            body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key,
+            priority=priority, after=after, on_failure=on_failure,
         )  # fmt: skip
         return self._add(check_own_topic(topic), new)
 

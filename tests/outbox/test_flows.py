@@ -62,7 +62,8 @@ def test_a_committed_flow_starts(shop: Shop, relay: Relay, queue: Queue, server:
 
 def test_jobs_with_priorities(shop: Shop, relay: Relay, queue: Queue) -> None:
     with shop.sale() as db, outbox.flow(db, "f") as flow:
-        flow.enqueue_many("part", [NewJob(0, id="p0", priority="low"), NewJob(1, id="p1", priority="high")])
+        flow.enqueue_many("part", [NewJob(0, id="p0", priority="low")])
+        flow.enqueue("part", 1, id="p1", priority="high")
     relay.run(burst=True)
     jobs = [queue.get("part", f"p{n}") for n in range(2)]
     assert [job and job.priority for job in jobs] == ["low", "high"]

@@ -254,7 +254,7 @@ async def test_the_attempt_ends_while_a_task_adds_a_job(stepped: Space, mover: M
 
 async def test_a_priority_marks_the_topic(stepped: Space, mover: Mover) -> None:
     claim = await begun(stepped, mover)
-    claim.flow.enqueue_many("extra", [NewJob(1, id="e", priority="high")])
+    claim.flow.enqueue("extra", 1, id="e", priority="high")
     claim.finish()
     await mover.look()
     assert stepped.job("e", "extra").priority == "high"

@@ -199,6 +199,14 @@ def test_a_flow_without_jobs_is_none(space: Space) -> None:
     assert space.queue.flow_status("never") is None
 
 
+def test_a_job_of_a_flow_has_a_priority(space: Space) -> None:
+    with space.queue.flow("f") as flow:
+        flow.enqueue("a", 1, id="x", priority="high")
+    job = space.queue.get("a", "x")
+    assert job is not None
+    assert job.priority == "high"
+
+
 def test_a_flow_is_built_once(space: Space) -> None:
     with space.queue.flow("f") as flow:
         flow.enqueue("a", 1, delay="1h")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InvalidInput, JobExists, StaleClaim
 from ...job.after import MAX_PARENTS, NEVER_MS, After, Parent, Waits, parents_of
 from ...job.flow import FLOWS, FlowJob
-from ...job.job import NewJob, check_own_topic
+from ...job.job import NewJob, Priority, check_own_topic
 from ...job.retry import RetryInput
 from ...keys import shard_of
 from ...link.connection import AsyncLink, Link
@@ -179,6 +179,7 @@ class JobFlow:
         expire: Duration | None = None,
         version: int = 1,
         key: str | None = None,
+        priority: Priority | None = None,
     ) -> FlowJob:
         """Adds a job. ``before``: those that wait for the running job and are to wait for the new one, too. ``delay``:
         from the end of the running job. The other arguments are those of ``Queue.enqueue``.
@@ -189,7 +190,9 @@ class JobFlow:
             JobExists: another job has the id.
             StaleClaim: the attempt has ended.
         """
-        new = NewJob(body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key)
+        new = NewJob(
+            body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key, priority=priority
+        )
         return run(self._link, add(self._store, self._held, topic, [new], before))[0]
 
     def enqueue_many(
@@ -220,9 +223,12 @@ class AsyncJobFlow:
         expire: Duration | None = None,
         version: int = 1,
         key: str | None = None,
+        priority: Priority | None = None,
     ) -> FlowJob:
         """Like JobFlow.enqueue."""
-        new = NewJob(body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key)
+        new = NewJob(
+            body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key, priority=priority
+        )
         return (await arun(self._link, add(self._store, self._held, topic, [new], before)))[0]
 
     async def enqueue_many(

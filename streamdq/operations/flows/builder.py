@@ -21,7 +21,7 @@ from ...errors import FlowExists, FlowWithdrawn, InvalidInput, StreamdqError
 from ...job.after import MAX_PARENTS, After, OnFailure, Parent, Waits
 from ...job.durability import check_level
 from ...job.flow import FLOWS, FlowJob
-from ...job.job import NewJob, check_id, check_own_topic
+from ...job.job import NewJob, Priority, check_id, check_own_topic
 from ...job.retry import RetryInput
 from ...keys import shard_of
 from ...link.connection import AsyncLink, Link
@@ -308,6 +308,7 @@ class Flow:
         expire: Duration | None = None,
         version: int = 1,
         key: str | None = None,
+        priority: Priority | None = None,
         after: After | None = None,
         on_failure: OnFailure = "block",
     ) -> FlowJob:
@@ -320,8 +321,8 @@ class Flow:
             FlowWithdrawn: the flow was cancelled, or begun anew by another process.
         """
         new = NewJob(
-            body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key, after=after,
-            on_failure=on_failure,
+            body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key,
+            priority=priority, after=after, on_failure=on_failure,
         )  # fmt: skip
         return self._add(check_own_topic(topic), new)
 
@@ -374,13 +375,14 @@ class AsyncFlow:
         expire: Duration | None = None,
         version: int = 1,
         key: str | None = None,
+        priority: Priority | None = None,
         after: After | None = None,
         on_failure: OnFailure = "block",
     ) -> FlowJob:
         """Like Flow.enqueue."""
         new = NewJob(
-            body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key, after=after,
-            on_failure=on_failure,
+            body, delay, id, ttr=ttr, retry=retry, url=url, expire=expire, version=version, key=key,
+            priority=priority, after=after, on_failure=on_failure,
         )  # fmt: skip
         return await self._add(check_own_topic(topic), new)
 
