@@ -443,11 +443,12 @@ def remove_consumer(model: Model, call: Call) -> None:
         claim = delivery.claim
         if claim is not None and claim.consumer == consumer and call.now_ms < claim.until_ms:
             model.happened["remove_consumer: handed back"] += 1
-            if not model.is_held(claim, call.now_ms):  # it was taken over while the clock was ahead, perhaps
+            is_held = model.is_held(claim, call.now_ms)
+            if not is_held:  # perhaps it was taken over while the clock was ahead, or its entry is lost, and it goes on
                 delivery.most += 1
                 delivery.maybe_lost += 1
             claim.until_ms, delivery.lost = call.now_ms, 0
-            if call.reply == 1:
+            if is_held and call.reply == 1:
                 delivery.claim = None
 
 
