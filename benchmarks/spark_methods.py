@@ -88,7 +88,7 @@ SLIGHT = (
     Scenario("failures 2 → 20 %, 6 h, of 20 on average", per_hour=20, lasts=6, failed=0.2),
 )
 """Too slight to be found always, above all at night: how many of them are to be found is in LEAST."""
-LEAST = dict(zip((scenario.name for scenario in SLIGHT), (0.7, 0.8, 0.7), strict=True))
+LEAST = dict(zip((scenario.name for scenario in SLIGHT), (0.7, 0.7, 0.7), strict=True))
 QUIET = FORECASTS[:5]
 MOVED = Scenario("batch an hour later", per_hour=40, odd="moved batch", for_good=True)
 INCIDENTS = (

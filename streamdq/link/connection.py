@@ -54,7 +54,7 @@ def _as_it_is(connection_class: type) -> Any:
     return connection_class
 
 
-class _ReadingAside:
+class _ReadingAside(redis.asyncio.SSLConnection):
     """A connection whose certificates are read in a thread. With those of the system, that takes 40 ms, for which the
     event loop would stand still.
     """
@@ -63,8 +63,8 @@ class _ReadingAside:
 
     async def _connect(self) -> None:
         if self.in_thread is not None:
-            await self.in_thread(self.ssl_context.get)  # type: ignore[attr-defined]
-        await super()._connect()  # type: ignore[misc]
+            await self.in_thread(self.ssl_context.get)
+        await super()._connect()  # type: ignore[no-untyped-call]  # redis-py does not say
 
 
 @cache

@@ -18,8 +18,9 @@ from streamdq.link.connection import AsyncLink
 from streamdq.operations.attempts import added, take
 from streamdq.queue import carry_out, store_of
 from streamdq.testing import drain, memory
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
-from tests.redis.test_flows import Mover
+from tests.redis.test_flows import Mover, state
 from tests.waiting import eventually
 
 JOIN = ("join", "join")
@@ -40,9 +41,9 @@ def note(worker: Worker, seen: Seen, *topics: str) -> None:
             seen.add(body)
 
 
-def state(space: Space, name: str = "f") -> FlowState | None:
-    status = space.queue.flow_status(name)
-    return status.state if status else None
+def jobs_of(space: Space) -> int | None:
+    status = space.queue.flow_status("f")
+    return status.jobs if status else None
 
 
 async def test_the_join_of_a_part_waits_for_what_the_part_adds(space: Space, seen: Seen) -> None:
@@ -135,7 +136,7 @@ async def test_without_before_nothing_waits_for_it_but_the_flow(space: Space, se
     async with space.serving(worker):
         join_of(space, 1)
         await seen.count(1)
-        await eventually(lambda: space.queue.flow_status("f").jobs == 3, "it is known to the flow")  # type: ignore[union-attr]
+        await eventually(lambda: jobs_of(space) == 3, "it is known to the flow")
     assert state(space) is FlowState.RUNNING
     assert space.queue.cancel_flow("f")
     assert space.stats("extra").delayed == 0
@@ -327,7 +328,9 @@ async def test_what_is_refused(stepped: Space, mover: Mover, monkeypatch: pytest
     assert stepped.stats("extra").ready == 1
 
 
-async def test_a_mover_is_killed_at_each_step(stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mover_is_killed_at_each_step(
+    stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was added is put in once, and the join waits for it."""
     send, left, steps = AsyncLink.send, [0], 0
 
@@ -358,7 +361,7 @@ async def test_a_mover_is_killed_at_each_step(stepped: Space, mover: Mover, monk
             await mover.look()
         claimed(stepped, "join").finish()
         await mover.look()
-        stepped.clock.advance("25h")  # type: ignore[union-attr]
+        clock.advance("25h")
         await mover.look()
         await mover.look()
         assert stepped.queue.flow_status("f") is None, "all of it has ended"
@@ -381,14 +384,14 @@ async def test_one_that_was_cancelled_before_it_could_start(stepped: Space, move
     assert stepped.audit().balanced
 
 
-async def test_a_flow_whose_deadline_has_passed_meanwhile(stepped: Space, mover: Mover) -> None:
+async def test_a_flow_whose_deadline_has_passed_meanwhile(stepped: Space, mover: Mover, clock: ManualClock) -> None:
     with stepped.queue.flow("f", deadline="1m") as flow:
         flow.enqueue("join", "join", id="join", after=flow.enqueue("part", 1))
     await mover.look()
     claim = claimed(stepped, "part")
     claim.flow.enqueue("extra", 1, id="e", before=JOIN, delay="1h")
     claim.finish()
-    stepped.clock.advance("2m")  # type: ignore[union-attr]
+    clock.advance("2m")
     await mover.look()
     await mover.look()
     assert gone(stepped, "e")
@@ -443,7 +446,7 @@ async def test_a_retry_finds_what_an_earlier_attempt_has_added(stepped: Space, m
 
 
 async def test_a_failover_undoes_the_end_at_each_step(
-    stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch
+    stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next attempt adds the same job: the join waits for it, whatever has become of it before."""
     send, left = AsyncLink.send, [0]
@@ -481,7 +484,7 @@ async def test_a_failover_undoes_the_end_at_each_step(
             claimed(stepped, "join").finish()
             assert stepped.stats("extra").ready == 0
             await mover.look()
-            stepped.clock.advance("25h")  # type: ignore[union-attr]
+            clock.advance("25h")
             await mover.look()
             await mover.look()
             if not was_killed:

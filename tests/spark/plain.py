@@ -713,13 +713,13 @@ def anomalies(log: Log, slo: int = 1000, tz: str = "UTC") -> Table:
                 score = hours.done_score(at) if measure == "done" else hours.share_score(measure, at)
                 usual = hours.usual(at) if measure == "done" else None if share is None else share * attempts
                 more = 0.0 if usual is None else n - usual
-                limit, of_several, matters = 3.5, 3.1, attempts >= 20 and more >= 5 and more >= 0.01 * attempts
+                limit, matters = 3.5, attempts >= 20 and more >= 5 and more >= 0.01 * attempts
                 if measure == "done" and usual is not None:
-                    limit, of_several, matters = 4, 4, abs(more) >= 0.1 * usual and (more < 0 or more >= 5)
+                    limit, matters = 4, abs(more) >= 0.1 * usual and (more < 0 or more >= 5)
                 alone, length = score is not None and abs(score) > limit and matters, 1
                 scores = {k: s for k in (3, 6, 12) if (s := hours.window_score(measure, at, k)) is not None}
                 best = max(scores, key=lambda k: (abs(scores[k]), -k), default=1)
-                together = not alone and best > 1 and abs(scores[best]) > of_several and scores[best] * more > 0
+                together = not alone and best > 1 and abs(scores[best]) > limit and scores[best] * more > 0
                 if together:
                     score, length = scores[best], best
                 table.append(

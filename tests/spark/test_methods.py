@@ -30,7 +30,7 @@ def test_the_aims_are_reached(figures: dict[str, Figures]) -> None:
 @pytest.mark.parametrize("name", [scenario.name for scenario in QUIET])
 def test_where_nothing_was_put_hardly_anything_is_found(name: str, figures: dict[str, Figures]) -> None:
     """Of 2,016 hours of three topics, in each of three measures."""
-    assert figures[name].found_all <= 3
+    assert figures[name].found_all <= 2
 
 
 @pytest.mark.parametrize("name", [scenario.name for scenario in INCIDENTS if scenario.for_good])

@@ -231,8 +231,7 @@ def anomalies(tables: Tables, tz: str) -> Section:
         )
     ]  # fmt: skip
     section.notes = [
-        "Score: standard deviations from what was expected, of 1 to 12 hours.",
-        "Unusual: beyond ± 4; shares beyond 3.5, over several hours 3.1.",
+        "Score: standard deviations from what was expected, of 1 to 12 hours; unusual beyond ± 4, shares beyond 3.5.",
         "Consecutive unusual hours are one incident; the largest difference comes first.",
     ]
     if tz != DEFAULT_TZ:

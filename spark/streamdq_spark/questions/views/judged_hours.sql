@@ -26,7 +26,7 @@ WITH strongest AS (
     SELECT *, coalesce(CASE measure
             WHEN 'done' THEN abs(score) > 4 AND abs(value - usual) >= 0.1e0 * usual AND (value < usual OR value >= usual + 5)
             ELSE score > 3.5 AND attempts >= 20 AND value >= usual + 5 AND value >= usual + 0.01e0 * attempts END, false) AS alone,
-        coalesce(abs(window_score) > CASE measure WHEN 'done' THEN 4 ELSE 3.1 END AND window_score * (value - usual) > 0, false) AS together
+        coalesce(abs(window_score) > CASE measure WHEN 'done' THEN 4 ELSE 3.5 END AND window_score * (value - usual) > 0, false) AS together
     FROM listed
 )
 SELECT topic, hour, measure, value, usual, attempts, weeks, CASE WHEN together AND NOT alone THEN window_hours ELSE 1 END AS hours,
