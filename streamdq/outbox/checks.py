@@ -75,7 +75,7 @@ def check_fields(row: Mapping[Any, Any]) -> None:
 def _check_durations(row: Mapping[Any, Any]) -> None:
     for name, least in _LEAST_MS.items():
         value = row[name]
-        if value is not None and not (isinstance(value, int) and least <= value <= MAX_DELAY_MS):
+        if value is not None and not (type(value) is int and least <= value <= MAX_DELAY_MS):
             raise InvalidInput(f"{name}: {value!r} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
 
 

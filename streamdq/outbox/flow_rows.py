@@ -12,6 +12,7 @@ from ..errors import InvalidInput
 from ..job.after import NEVER_MS, Parent, Waits, check_on_failure
 from ..job.job import check_id, check_key, check_own_topic
 from ..store.jobs.records import Encoded, rest_of, url_and_key, url_and_priority
+from ..times.durations import MAX_DELAY_MS
 
 
 class RowOfFlow(NamedTuple):
@@ -45,11 +46,19 @@ def flow_in(body: str) -> RowOfFlow:
     """
     try:
         found = RowOfFlow(**from_json(body))
+        _check_ms("keep_ms", found.keep_ms, 0)
+        if found.deadline_ms is not None:
+            _check_ms("deadline_ms", found.deadline_ms, 1)
         for number, said in enumerate(found.jobs):
             _check(said, number)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise InvalidInput(f"body: is not that of a flow: {error}") from None
     return found
+
+
+def _check_ms(name: str, value: object, least: int) -> None:
+    if type(value) is not int or not least <= value <= MAX_DELAY_MS:
+        raise ValueError(f"{name}: {value!r} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
 
 
 def _check(said: dict[str, Any], number: int) -> None:
@@ -58,6 +67,7 @@ def _check(said: dict[str, Any], number: int) -> None:
     check_own_topic(said["topic"])
     check_id(said["id"])
     check_on_failure(said["on_failure"])
+    _check_ms("delay_ms", said["delay_ms"], 0)
     url, key = url_and_key(said["url"] or "")
     if key is not None:
         check_key(key)
@@ -70,3 +80,5 @@ def _check(said: dict[str, Any], number: int) -> None:
             topic, id, key = one
             check_own_topic(topic)
             check_id(id)
+            if key is not None:
+                check_key(key)

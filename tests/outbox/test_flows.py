@@ -262,3 +262,22 @@ def test_a_job_in_such_a_row_that_waits_for_a_later_one(shop: Shop, relay: Relay
     shop.sql("""UPDATE streamdq_outbox SET body = replace(body, '"after":[0,1,2]', '"after":[4]')""")
     relay.run(burst=True)
     assert shop.states() == {"refused": 1}
+
+
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ('"deadline_ms":null', '"deadline_ms":"soon"'), ('"deadline_ms":null', '"deadline_ms":-1'),
+        ('"keep_ms":86400000', '"keep_ms":null'), ('"keep_ms":86400000', '"keep_ms":1e300'),
+        ('"delay_ms":600000', '"delay_ms":null'), ('"delay_ms":600000', '"delay_ms":"x"'),
+        ('"after":[0,1,2]', '"after":[["part","p",7]]'), ('"after":[0,1,2]', '"after":[[7,"p",null]]'),
+        ('"on_failure":"run"', '"on_failure":7'), ('"ttr_ms":7000', '"ttr_ms":true'),
+    ],
+)  # fmt: skip
+def test_a_value_in_such_a_row_that_is_none(shop: Shop, relay: Relay, written: str, instead: str) -> None:
+    report(shop)
+    shop.sql("UPDATE streamdq_outbox SET body = replace(body, :written, :instead)", written=written, instead=instead)
+    ((body,),) = shop.sql("SELECT body FROM streamdq_outbox")
+    assert instead in body
+    relay.run(burst=True)
+    assert shop.states() == {"refused": 1}
