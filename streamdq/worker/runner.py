@@ -20,7 +20,7 @@ from ..process.logs import log, what
 from ..threads import HandlerThreads, ThreadOf
 from .deadline import Deadlines
 from .ends import Ends
-from .handlers import Handler, called, completed, drop, run, run_keeping
+from .handlers import Handler, called, completed, drop, is_complete, run, run_keeping
 from .member import Member, Where
 from .middleware import Attempt, Middleware, listen, run_middleware
 from .process_pool import ProcessPool
@@ -36,12 +36,15 @@ _is_elsewhere = attrgetter("job.is_elsewhere")
 
 
 class Returned:
-    """What a handler returns; if it never does, as a middleware has not called it, None."""
+    """What a handler returns; if it never does, as a middleware has not called it, None. ``is_encoded``: its jobs have
+    what is kept of it.
+    """
 
-    __slots__ = ("value",)
+    __slots__ = ("is_encoded", "value")
 
     def __init__(self) -> None:
         self.value: Any = None
+        self.is_encoded = False
 
     def keep(self, value: Any) -> None:
         self.value = value
@@ -172,8 +175,8 @@ class Runner:
             error = await self._through_middleware(handler, fit, bodies, returned)
         else:
             error = await self._handled(handler, fit, bodies, returned)
-        if returned is not None and error is None:
-            error = await self._encode(handler, fit, returned)
+        if returned is not None and error is None and not returned.is_encoded:
+            error = await self._encode(handler, fit, returned.value)
         ended = time.monotonic()
         self._slots.took(started, ended)
         self._end(fit, error, ended - started)
@@ -221,32 +224,43 @@ class Runner:
         own = self._member.topics.settings_of(topic).groups.get(self._member.group)
         return own is not None and bool(own.result_ms)
 
-    async def _encode(self, handler: Handler, fit: Sequence[ClaimedJob], returned: Returned) -> BaseException | None:
-        """Makes what is kept of it for each job. Returns the exception with which that was cancelled, as the TTR has
-        passed.
+    async def _encode(self, handler: Handler, fit: Sequence[ClaimedJob], value: Any) -> BaseException | None:
+        """As ``_keep``, which blocks if there is a storage of large bodies. Returns what it has raised; or the
+        exception with which it was cancelled, as the TTR has passed.
         """
+        if self._member.session.bodies.offload is None:
+            return called(self._keep, handler, fit, value)[1]
+        begun = [one for one in fit if one.begun]
+        try:
+            return (await self._threaded(begun, called, self._keep, handler, fit, value))[1]
+        except asyncio.CancelledError as cancelled:
+            return cancelled
+
+    def _keep(self, handler: Handler, fit: Sequence[ClaimedJob], value: Any) -> None:
+        """Gives each job what is kept of what its handler has returned."""
         begun = [one for one in fit if one.begun]
         bodies, group = self._member.session.bodies, self._member.group
         try:
-            values = each_result(returned.value, len(begun)) if handler.batch is not None else [returned.value]
+            values = each_result(value, len(begun)) if handler.batch is not None else [value]
         except TypeError as error:
             for one in begun:
                 one.result = self._ends.result_refused(one, text_of(error))
-            return None
-
-        def encode() -> list[tuple[bytes, str]]:
-            return [
-                kept_result(bodies, handler.topic, group, one.job.id, value)
-                for one, value in zip(begun, values, strict=False)
-            ]
-
-        try:
-            encoded = encode() if bodies.offload is None else (await self._threaded(begun, called, encode))[0]
-        except asyncio.CancelledError as cancelled:
-            return cancelled
-        for one, (stored, why) in zip(begun, encoded, strict=False):
+            return
+        for one, each in zip(begun, values, strict=False):
+            stored, why = kept_result(bodies, handler.topic, group, one.job.id, each)
             one.result = self._ends.result_refused(one, why) if why else stored
-        return None
+
+    def _kept_at_once(
+        self, returned: Returned, handler: Handler, fit: Sequence[ClaimedJob], call: Callable[..., Any], *args: Any
+    ) -> tuple[Any, BaseException | None]:
+        """The call, in its thread, and there also what is kept of its value: if the loop is blocked, the attempt ends
+        without it (Deadlines.overdue).
+        """
+        value, error = call(*args)
+        if error is None and is_complete(value):
+            error = called(self._keep, handler, fit, value)[1]
+            returned.is_encoded = True
+        return value, error
 
     async def _through_middleware(
         self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any], returned: Returned | None
@@ -278,15 +292,15 @@ class Runner:
     async def _in_thread(
         self, handler: Handler, fit: list[ClaimedJob], bodies: list[Any], returned: Returned | None
     ) -> BaseException | None:
+        process: ThreadOf | None = None
+        call: tuple[Any, ...] = called, _call, handler, fit, bodies
+        if self._children is not None and handler.process:
+            process = child = self._children.call_of(fit)
+            call = child.carry_out, handler, fit, bodies, returned is not None
+        if returned is not None:
+            call = self._kept_at_once, returned, handler, fit, *call
         try:
-            if self._children is not None and handler.process:
-                keep_it = returned is not None
-                process = self._children.call_of(fit)
-                result, error = await self._threaded(
-                    fit, process.carry_out, handler, fit, bodies, keep_it, thread=process
-                )
-            else:
-                result, error = await self._threaded(fit, called, _call, handler, fit, bodies)
+            result, error = await self._threaded(fit, *call, thread=process)
         except asyncio.CancelledError as cancelled:
             return cancelled
         keep = None if returned is None else returned.keep

@@ -324,6 +324,37 @@ def test_a_claim_that_fails_after_a_refused_finish_sends_no_result(kept: Space) 
         wait(kept, "j")
 
 
+async def test_what_a_thread_returns_is_kept_also_while_the_loop_is_blocked(kept: Space) -> None:
+    """Another thread ends its attempt then."""
+    worker, blocked, seen = kept.worker(), threading.Event(), Seen()
+
+    @worker.handler("t", result="1d")
+    def plain(n: int) -> int:
+        seen.add(n)
+        blocked.wait(HANG_S)
+        return n + 1
+
+    @worker.handler("batches", batch=2, result="1d")
+    def batch(numbers: list[int]) -> list[int]:
+        seen.add(numbers)
+        blocked.wait(HANG_S)
+        return [n * n for n in numbers]
+
+    @worker.handler("blocking")
+    async def block(_: int) -> None:
+        blocked.set()
+        ended = [("t", "a"), ("batches", "b"), ("batches", "c")]
+        until(lambda: all(kept.state(id, topic) == "gone" for topic, id in ended), "they have ended")
+
+    kept.queue.enqueue("t", 1, id="a")
+    kept.queue.enqueue_many("batches", [{"body": 2, "id": "b"}, {"body": 3, "id": "c"}])
+    async with kept.serving(worker):
+        await seen.count(2)
+        kept.queue.enqueue("blocking", 0)
+        assert await asyncio.to_thread(wait, kept, "a") == 2
+    assert [kept.queue.result("batches", id) for id in "bc"] == [4, 9]
+
+
 async def test_groups_name_whose_result(space: Space) -> None:
     space.queue.configure("t", groups=["a", "b"], result={"a": "1d", "b": "1d"}, create=True)
     workers = []
