@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..config import MAX_BATCH
+from ..job.flow import FLOWS
 from ..keys import ShardKeys
 from ..link.session import arun
 from ..store.batches import parts
@@ -39,7 +40,8 @@ class _NewsFor(NamedTuple):
 
 class _Answers:
     """What those have answered that endings were reported to: by the field of the ending, the lines of followers that
-    have ended; the endings that did not reach all; and those of jobs whose flow was cancelled.
+    need not hear of it again; the endings that did not reach all; and those of jobs whose flow was cancelled, perhaps
+    so long ago that it is forgotten.
     """
 
     def __init__(self) -> None:
@@ -48,10 +50,10 @@ class _Answers:
         self.closed: set[str] = set()
 
     def note(self, news: _NewsFor, answer: Received) -> None:
-        field = news.ending.field
-        if answer is Received.ENDED:
+        field, has_ended = news.ending.field, answer is Received.ENDED
+        if has_ended or answer is Received.KNOWS:
             self.gone.setdefault(field, []).append(news.follower.line)
-        elif answer is Received.CLOSED:
+        if answer is Received.CLOSED or (has_ended and news.follower.topic == FLOWS):
             self.closed.add(field)
 
 
@@ -114,8 +116,10 @@ class Endings(ShardLoop):
         args: list[str | int] = []
         next_ms = now_ms + _AGAIN_AT_MOST_MS
         for one in endings:
-            again_ms = now_ms + (_SOON_MS if one.field in answers.failed else _again_ms(one, now_ms))
-            args += (one.field, one.generation, again_ms, "\n".join(answers.gone.get(one.field, ())))
+            is_repeated = one.field in answers.failed  # to all of them: what the flow answers matters to the children
+            again_ms = now_ms + (_SOON_MS if is_repeated else _again_ms(one, now_ms))
+            gone = () if is_repeated else answers.gone.get(one.field, ())
+            args += (one.field, one.generation, again_ms, "\n".join(gone))
             next_ms = min(next_ms, again_ms)
         await arun(self._link, self._scripts.delivered(shard, args))
         # A follower that is not there may come yet: ``delivered`` then has the news sent again soon.

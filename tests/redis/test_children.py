@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from threading import Event
 from typing import Any, cast
 
 import pytest
 import redis
 
 from streamdq import AsyncQueue, Claim, FlowState, InvalidInput, JobExists, NewJob, RunningJob, StaleClaim, Worker
-from streamdq.errors import JobAborted
+from streamdq.errors import JobAborted, ServerUnavailable
 from streamdq.job.flow import FLOWS
+from streamdq.keys import ShardKeys
 from streamdq.link.connection import AsyncLink
+from streamdq.link.session import Op, arun
+from streamdq.mover.flows import Flows
 from streamdq.operations.attempts import added, take
 from streamdq.queue import carry_out, store_of
+from streamdq.store.flows.children import children_text
+from streamdq.store.jobs.links import Received
+from streamdq.store.scripts.links import LinkScripts
 from streamdq.testing import drain, memory
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
 from tests.redis.test_flows import Mover, state
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 JOIN = ("join", "join")
 
@@ -441,8 +449,218 @@ async def test_a_retry_finds_what_an_earlier_attempt_has_added(stepped: Space, m
     await mover.look()
     second = claimed(stepped, "extra")
     assert second.job.id == "f"
-    assert second.flow.enqueue("extra", 2, id="f").life, "it is itself of this flow"
+    with pytest.raises(JobExists):
+        second.flow.enqueue("extra", 2, id="f")
     assert first.life
+
+
+async def test_jobs_of_the_flow_that_no_handler_has_added(stepped: Space, mover: Mover) -> None:
+    """If the join had to wait for one of these, it could wait for itself."""
+    with stepped.queue.flow("f") as flow:
+        join = flow.enqueue("join", "join", id="join", after=flow.enqueue("part", 1, id="p-1"))
+        flow.enqueue("join", "last", id="last", after=join)
+    await mover.look()
+    claim = claimed(stepped, "part")
+    for topic, id in (JOIN, ("join", "last"), ("part", "p-1")):
+        with pytest.raises(JobExists):
+            claim.flow.enqueue(topic, 1, id=id, before=JOIN)
+    claim.finish()
+    await mover.look()
+    assert stepped.state("join", "join") == "ready"
+
+
+async def two_joins(space: Space, mover: Mover) -> tuple[Claim, Claim]:
+    """A flow with two parts, each with a join of its own."""
+    with space.queue.flow("f") as flow:
+        for n in range(2):
+            part = flow.enqueue("part", n, id=f"p-{n}")
+            flow.enqueue("join", n, id=f"join-{n}", after=part)
+    await mover.look()
+    first, second = claimed(space, "part"), claimed(space, "part")
+    assert [first.job.id, second.job.id] == ["p-0", "p-1"]
+    return first, second
+
+
+@pytest.mark.parametrize("when", ["before the first has ended", "after that", "after the job has ended"])
+async def test_two_jobs_of_a_flow_add_one_with_the_same_id(
+    stepped: Space, mover: Mover, caplog: pytest.LogCaptureFixture, when: str
+) -> None:
+    """It is put in once, and both joins wait for it."""
+    first, second = await two_joins(stepped, mover)
+    made = [first.flow.enqueue("extra", 1, id="e", before=("join", "join-0"))]
+    if when == "before the first has ended":
+        made.append(second.flow.enqueue("extra", 1, id="e", before=("join", "join-1")))
+    first.finish()
+    await mover.look()
+    if when != "before the first has ended":
+        made.append(second.flow.enqueue("extra", 1, id="e", before=("join", "join-1")))
+        assert made[0] == made[1]
+    if when == "after the job has ended":
+        claimed(stepped, "extra").finish()
+    second.finish()
+    await mover.look()
+    if when != "after the job has ended":
+        assert [stepped.state(f"join-{n}", "join") for n in range(2)] == ["waiting"] * 2
+        claimed(stepped, "extra").finish()
+    await mover.look()
+    assert stepped.state("join-0", "join") == "ready"
+    assert stepped.state("e", "extra") == "gone", "it has run once"
+    if when == "after the job has ended":
+        assert isinstance(stepped.clock, ManualClock)
+        stepped.clock.advance("31s")
+        await mover.look()  # which asks for it
+    assert stepped.state("join-1", "join") == "ready"
+    assert caplog.text == ""
+    assert jobs_of(stepped) == 5
+    assert stepped.audit().balanced
+
+
+async def test_groups_add_a_job_with_the_same_id(stepped: Space, mover: Mover) -> None:
+    """It is put in once. Those wait for it that any of the groups has named."""
+    stepped.queue.configure("part", groups=["a", "b"], create=True)
+    join_of(stepped, 1)
+    await mover.look()
+    for group in ("a", "b"):
+        held = carry_out(stepped.queue, take.take(store_of(stepped.queue), "part", group, 0))
+        assert held
+        claim = Claim(stepped.queue, held)
+        claim.flow.enqueue("extra", group, id="e", before=JOIN if group == "b" else ())
+        claim.finish()
+    await mover.look()
+    assert stepped.state("join", "join") == "waiting"
+    claim = claimed(stepped, "extra")
+    assert claim.job.body == "a"
+    claim.finish()
+    await mover.look()
+    assert stepped.state("join", "join") == "ready"
+
+
+async def test_threads_of_a_handler_add_jobs_at_the_same_time(
+    stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim, text, other = await begun(stepped, mover), children_text, Event()
+
+    class Lock:
+        """Says when another thread waits for it."""
+
+        def __init__(self) -> None:
+            self._lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            if not self._lock.acquire(blocking=False):
+                other.set()
+                self._lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    def add(name: str) -> None:
+        claim.flow.enqueue("extra", name, id=name)
+        other.set()
+
+    def meanwhile(children: Any) -> bytes:
+        monkeypatch.setattr(added, "children_text", text)
+        thread.start()
+        other.wait(HANG_S)
+        return text(children)
+
+    thread = threading.Thread(target=add, args=["second"])
+    monkeypatch.setattr(added, "_ADDING", Lock(), raising=False)
+    monkeypatch.setattr(added, "children_text", meanwhile)
+    claim.flow.enqueue("extra", "first", id="first")
+    thread.join()
+    claim.finish()
+    await mover.look()
+    assert {stepped.state(id, "extra") for id in ("first", "second")} == {"ready"}
+
+
+async def test_a_flow_that_was_forgotten(stepped: Space, mover: Mover, clock: ManualClock) -> None:
+    """Its dead letter is kicked long after."""
+    with stepped.queue.flow("f", keep="1s") as flow:
+        flow.enqueue("part", 1, id="p-1")
+    await mover.look()
+    claimed(stepped, "part").bury("as told")
+    await mover.look()
+    clock.advance("2s")
+    await look_at_flows(mover)
+    stepped.queue.kick("part", "p-1")
+    claim = claimed(stepped, "part")
+    with pytest.raises(InvalidInput, match="was forgotten"):
+        claim.flow.enqueue("extra", 1)
+    claim.finish()
+
+
+async def look_at_flows(mover: Mover) -> None:
+    """As the mover of another node may do first."""
+    for _ in range(2):
+        for shard in mover._topics.all_shards(FLOWS):
+            await arun(mover._link, mover._scripts.move(shard, mover._topics.known[FLOWS].group_names, 500))
+            await Flows(mover._link, mover._store, lambda _: None)._look(shard)
+
+
+async def test_a_flow_is_cancelled_and_forgotten_before_its_children_hear_of_that(
+    stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mover is killed at each step in between."""
+    send, left = AsyncLink.send, [0]
+
+    async def cut(link: AsyncLink, *args: Any, **named: Any) -> Any:
+        replies = await send(link, *args, **named)
+        left[0] -= 1
+        if left[0] == 0:
+            raise Killed
+        return replies
+
+    for number in itertools.count(1):
+        with stepped.queue.flow(f"f-{number}", keep="1s") as flow:
+            flow.enqueue("part", 1)
+        await mover.look()
+        claim = claimed(stepped, "part")
+        claim.flow.enqueue("extra", 1, id=f"e-{number}")
+        claim.finish()
+        assert stepped.queue.cancel_flow(f"f-{number}")
+        left[0], was_killed = number, False
+        with monkeypatch.context() as patch:
+            patch.setattr(AsyncLink, "send", cut)
+            try:
+                await mover.look()
+            except (Killed, BaseExceptionGroup):
+                was_killed = True
+        clock.advance("2s")
+        await look_at_flows(mover)
+        await mover.look()
+        assert gone(stepped, f"e-{number}"), number
+        if not was_killed:
+            break
+    assert number > 8
+
+
+async def test_a_node_is_away_while_the_flow_is_cancelled_and_forgotten(
+    stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stepped.queue.flow("f", keep="1s") as flow:
+        flow.enqueue("part", 1)
+    await mover.look()
+    claim = claimed(stepped, "part")
+    claim.flow.enqueue("extra", 1, id="e")
+    claim.finish()
+    assert stepped.queue.cancel_flow("f")
+    deliver = LinkScripts.deliver
+
+    def away(scripts: LinkScripts, shard: ShardKeys, news: Any) -> Op[list[Received]]:
+        if shard.topic == "extra":
+            raise ServerUnavailable("away")
+        return (yield from deliver(scripts, shard, news))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LinkScripts, "deliver", away)
+        for _ in range(3):
+            await mover.look()
+            clock.advance("2s")
+            await look_at_flows(mover)
+    assert stepped.state("e", "extra") == "waiting"
+    await mover.look()
+    assert gone(stepped, "e")
 
 
 async def test_a_failover_undoes_the_end_at_each_step(
@@ -490,6 +708,53 @@ async def test_a_failover_undoes_the_end_at_each_step(
             if not was_killed:
                 break
     assert number > 8
+
+
+async def test_jobs_in_shards_of_before(stepped: Space, mover: Mover) -> None:
+    queue = stepped.queue
+    queue.configure("extra", shards=4)
+    for n in range(20):
+        queue.enqueue("extra", n, id=f"old-{n}", delay="1h")
+    queue.configure("extra", shards=7)
+    claim = await begun(stepped, mover)
+    for n in range(20):
+        with pytest.raises(JobExists):
+            claim.flow.enqueue("extra", n, id=f"old-{n}", before=JOIN)
+    claim.finish()
+    await mover.look()
+    assert stepped.state("join", "join") == "ready"
+
+
+@pytest.mark.parametrize("is_cancelled", [False, True])
+async def test_the_topic_is_resharded_while_children_are_put_in(
+    stepped: Space, mover: Mover, monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    """The mover is killed then. The next one finds them in the shards of before."""
+    queue = stepped.queue
+    queue.configure("extra", shards=4)
+    queue.enqueue_many("extra", [NewJob(n, delay="1h") for n in range(50)])  # so that these stay in use
+    claim = await begun(stepped, mover)
+    claim.flow.enqueue_many("extra", [NewJob(n, id=f"new-{n}") for n in range(20)], before=JOIN)
+    claim.finish()
+
+    def killed(*_: Any) -> Any:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LinkScripts, "link_children", killed)
+        with pytest.raises(Killed):
+            await mover.look()
+    if is_cancelled:
+        assert queue.cancel("extra", "new-3")
+    queue.configure("extra", shards=7)
+    await mover.look()
+    for n in range(20 - is_cancelled):
+        assert stepped.state("join", "join") == "waiting", n
+        claimed(stepped, "extra").finish()
+        await mover.look()
+    assert stepped.stats("extra").ready == 0
+    assert gone(stepped, *(f"new-{n}" for n in range(20))), "each was put in once"
+    assert stepped.state("join", "join") == ("waiting" if is_cancelled else "ready")
 
 
 async def test_while_the_topic_is_resharded(stepped: Space, mover: Mover) -> None:

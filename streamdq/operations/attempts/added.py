@@ -5,6 +5,7 @@ added together with that end (store/flows/children.py).
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,11 @@ from ...job.after import MAX_PARENTS, NEVER_MS, After, Parent, Waits, parents_of
 from ...job.flow import FLOWS, FlowJob
 from ...job.job import NewJob, Priority, check_own_topic
 from ...job.retry import RetryInput
-from ...keys import shard_of
+from ...keys import candidate_shards
 from ...link.connection import AsyncLink, Link
 from ...link.session import Op, arun, run
 from ...options import suggesting
-from ...store.flows.children import Child, children_text
+from ...store.flows.children import Child, children_text, is_added_to
 from ...store.jobs import linked, lookup
 from ...store.jobs.links import Follower
 from ...store.jobs.records import Encoded, as_waiting, encode, nonce_of
@@ -37,6 +38,7 @@ MOST_CHILDREN = 1_000
 """That an attempt can add."""
 MOST_BYTES = 1024 * 1024
 """Of their bodies, and of what else is stored of them: it is one text."""
+_ADDING = threading.Lock()
 
 
 def add(
@@ -57,19 +59,22 @@ def add(
     own = next((one for one in followers if one.topic == FLOWS), None)
     if own is None:
         raise InvalidInput(f"flow: job {job.id!r} of topic {job.topic!r} belongs to no flow")
-    waiting = yield from _before(store, job, followers, () if before is None else parents_of(before))
     flow = yield from linked.parents_head(store.session, store.session.keys.shard(FLOWS, own.shard), own.id)
+    if flow is None:
+        raise InvalidInput(f"flow: the flow of job {job.id!r} of topic {job.topic!r} was forgotten, as it has ended")
+    waiting = yield from _before(store, job, followers, () if before is None else parents_of(before))
     children, made = list[Child](), list[FlowJob]()
     for encoded in (_encoded(store, topic, one) for one in new):
         # Those that are to wait for one of an earlier attempt may not know of it, if a failover has undone that end.
-        life = yield from _existing(store, topic, encoded, own)
+        life = yield from _existing(store, topic, encoded, (job, own))
         child = yield from _child(store, topic, _of_life(encoded, life) if life else encoded, waiting)
         children.append(child)
         _check_most(children)
         made.append(FlowJob(topic, child.id, child.key, child.nonce))
-    # Another task of the handler may have added some meanwhile, or the attempt has ended.
-    _check_goes_on(held)
-    held.children = _together(held.children, children, MAX_PARENTS - (flow[1] if flow else 0))
+    with _ADDING:
+        # Another task or thread of the handler may have added some meanwhile, or the attempt has ended.
+        _check_goes_on(held)
+        held.children = _together(held.children, children, MAX_PARENTS - flow[1])
     return made
 
 
@@ -137,23 +142,26 @@ def _of_life(job: Encoded, life: str) -> Encoded:
     return as_waiting(job, Waits((), "block", job.waits.delay_ms if job.waits else 0), life)
 
 
-def _existing(store: RedisStore, topic: str, job: Encoded, own: Follower) -> Op[str]:
-    """The life of the job with this id, if an earlier attempt has added it to this flow; "": there is none.
+def _existing(store: RedisStore, topic: str, new: Encoded, of: tuple[Job, Follower]) -> Op[str]:
+    """The life of the job with this id, if it has been added to this flow; "": there is none. ``of``: the job that
+    runs, and its flow's own.
 
     Raises:
         JobExists: it is another job.
     """
-    settings = yield from expect_links(store.topics, topic, has_keys=job.key is not None)
-    if job.has_new_id:
+    settings = yield from expect_links(store.topics, topic, has_keys=new.key is not None)
+    if new.has_new_id:
         return ""
-    shard = store.session.keys.shard(topic, shard_of(job.id, settings.shards, job.key))
-    (record,) = yield from lookup.records(store.session, [(shard, job.id)])
-    if not record:
-        return ""
-    for one in (yield from linked.followers(store.session, shard, job.id)):
-        if (one.topic, one.nonce, one.id) == (FLOWS, own.nonce, own.id):
+    running, own = of
+    for number in candidate_shards(new.id, settings.shards, settings.former, new.key):
+        shard = store.session.keys.shard(topic, number)
+        (record,) = yield from lookup.records(store.session, [(shard, new.id)])
+        if record:
+            followers = yield from linked.followers(store.session, shard, new.id)
+            if (running.topic, running.id) == (topic, new.id) or not is_added_to(followers, own):
+                raise JobExists(topic, new.id)
             return nonce_of(record)
-    raise JobExists(topic, job.id)
+    return ""
 
 
 class JobFlow:

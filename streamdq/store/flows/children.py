@@ -9,16 +9,17 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ...config import MAX_BATCH, TopicSettings
+from ...config import MAX_BATCH
 from ...job.after import Waits
 from ...job.flow import FLOWS
 from ...job.job import Priority
 from ...keys import ShardKeys, candidate_shards, shard_of
-from ...link.session import Op, Session
+from ...link.command import Command
+from ...link.session import Op, Session, checked
 from ...process.logs import log
 from ..batches import parts
 from ..calling import Spread
-from ..commands import one
+from ..commands import in_steps, one
 from ..jobs.links import (
     ADDED,
     Ending,
@@ -29,8 +30,9 @@ from ..jobs.links import (
     children_field,
     dependencies,
     follower,
+    followers_in,
+    member,
 )
-from ..jobs.lookup import records
 from ..jobs.records import nonce_of
 from ..scripts import Scripts
 from ..scripts.links import NewInFlow
@@ -38,8 +40,6 @@ from ..topics.changes import expect_links, expect_priorities_of
 from ..topics.topics import Topics, changing
 
 _TRIES = 5
-_TAKEN = -1
-"""Instead of the number of a shard: another job has the id."""
 
 
 class Child(NamedTuple):
@@ -82,7 +82,7 @@ def put_in(session: Session, scripts: Scripts, topics: Topics, place: ShardKeys,
     """Puts the children of a job in, and links them to it. To repeat it is harmless: until they are linked, none can
     start, and one that was cancelled is not put in again.
     """
-    left, homes = (yield from _stored(session, place, ending)), dict[Child, int]()
+    left, homes = (yield from _stored(session, place, ending)), dict[Child, _Home]()
     for _ in range(_TRIES):
         for topic in dict.fromkeys(child.topic for child in left):
             of_topic = [child for child in left if child.topic == topic]
@@ -94,37 +94,55 @@ def put_in(session: Session, scripts: Scripts, topics: Topics, place: ShardKeys,
     raise changing(left[0].topic)
 
 
+class _Home(NamedTuple):
+    """``life``: of the job that has the child's id: of the child itself, or of one that another job has added to the
+    flow; "": another job has it.
+    """
+
+    shard: int
+    life: str
+
+
 def _stored(session: Session, place: ShardKeys, ending: Ending) -> Op[list[Child]]:
-    """The children of a job, as ``finish`` has kept them. Of several with the same id, by several groups, the first."""
+    """The children of a job, as ``finish`` has kept them. Several groups may have added one with the same id: that is
+    the first, for which all of those wait.
+    """
     field = children_field(ending.id, ending.life)
     text = yield from one(session, place.followers, "HGET", place.followers, field)
     found: dict[tuple[str, str], Child] = {}
     for child in children_in(text or b""):
-        found.setdefault((child.topic, child.id), child)
+        first = found.get((child.topic, child.id), child)
+        before = tuple(dict.fromkeys((*first.before, *child.before)))
+        found[child.topic, child.id] = first._replace(before=before)
     return [*found.values()]
 
 
-def _lines(homes: Mapping[Child, int]) -> list[str]:
+def _lines(homes: Mapping[Child, _Home]) -> list[str]:
     """As link_children takes them."""
     return [
         text
         for child, home in homes.items()
-        if home != _TAKEN
-        for text in (before_text(child.before), follower(child.topic, home, 0, child.nonce, child.id))
+        if home.life
+        for text in (before_text(child.before), follower(child.topic, home.shard, 0, home.life, child.id))
     ]
 
 
 def _put_into_topic(
     session: Session, scripts: Scripts, topics: Topics, of: tuple[ShardKeys, Ending], children: Sequence[Child]
-) -> Op[dict[Child, int]]:
-    """The number of the shard of each that is there now. Others were not put in, as the number of the topic's shards
-    has changed. ``of``: the shard of the job, and its ending.
+) -> Op[dict[Child, _Home]]:
+    """Where each is that is there now. Others were not put in, as the number of the topic's shards has changed.
+    ``of``: the shard of the job, and its ending.
     """
     topic = children[0].topic
     has_keys = any(child.key is not None for child in children)
     yield from expect_priorities_of(topics, topic, children)
     settings = yield from expect_links(topics, topic, has_keys=has_keys)
-    homes = dict.fromkeys((yield from _taken_before(session, topic, settings, children)), _TAKEN)
+    asked = [
+        (child, session.keys.shard(topic, number))
+        for child in (children if settings.former else ())
+        for number in candidate_shards(child.id, settings.shards, settings.former, child.key)[:-1]
+    ]
+    homes = yield from _found(session, scripts, of[1], asked)
     places: dict[int, list[Child]] = {}
     for child in children:
         if child not in homes:
@@ -132,7 +150,9 @@ def _put_into_topic(
     for number, some in places.items():
         shard, spread = session.keys.shard(topic, number), settings.named(by_key=has_keys)
         for part in parts(some, lambda child: len(child.rest), MAX_BATCH):
-            homes |= yield from _put_into_shard(scripts, (shard, spread), of, part)
+            put, taken = yield from _put_into_shard(scripts, (shard, spread), of, part)
+            homes |= {child: _Home(number, child.nonce) for child in put}
+            homes |= yield from _found(session, scripts, of[1], [(child, shard) for child in taken])
     if len(homes) < len(children):
         yield from topics.shared(topic, topics.repair)
     return homes
@@ -140,51 +160,69 @@ def _put_into_topic(
 
 def _put_into_shard(
     scripts: Scripts, to: tuple[ShardKeys, Spread], of: tuple[ShardKeys, Ending], children: Sequence[Child]
-) -> Op[dict[Child, int]]:
-    """The same for some in one shard. ``to``: the shard, and the topic's number of shards as the scripts take it."""
+) -> Op[tuple[list[Child], list[Child]]]:
+    """Those that are there now, or were and have ended; and those whose ids jobs have. ``to``: the shard, and the
+    topic's number of shards as the scripts take it.
+    """
     (shard, spread), (place, ending) = to, of
     gate = Known(place.topic, place.shard, ending.id, ending.life, 0, "")
     new = [
-        NewInFlow(child.id, child.rest, _own(ending, child), dependencies(Waits((), "block", child.delay_ms), (), gate))
+        NewInFlow(
+            child.id, child.rest, "\n0\x1f".join(_own(ending, child, child.nonce)),
+            dependencies(Waits((), "block", child.delay_ms), (), gate),
+        )
         for child in children
-    ]
+    ]  # fmt: skip
     reply = yield from scripts.enqueue_after_many(shard, spread, new, "once")
-    homes = dict.fromkeys(children[: reply.looked], shard.shard)
-    for i, record in reply.taken.items():
-        if nonce_of(record) != children[i].nonce:
-            homes[children[i]] = _taken(children[i])
-    return homes
+    looked = children[: reply.looked]
+    return [child for i, child in enumerate(looked) if i not in reply.taken], [looked[i] for i in reply.taken]
 
 
-def _taken_before(session: Session, topic: str, settings: TopicSettings, children: Sequence[Child]) -> Op[list[Child]]:
-    """Whose ids other jobs have, in shards where they were at home before the number of shards changed."""
-    asked = [
-        (child, session.keys.shard(topic, number))
-        for child in (children if settings.former else ())
-        for number in candidate_shards(child.id, settings.shards, settings.former, child.key)[:-1]
-    ]
-    found = yield from records(session, [(shard, child.id) for child, shard in asked])
-    taken = {
-        child: _taken(child)
-        for (child, _), record in zip(asked, found, strict=True)
-        if record and nonce_of(record) != child.nonce
-    }
-    return [*taken]
+def _found(
+    session: Session, scripts: Scripts, ending: Ending, asked: Sequence[tuple[Child, ShardKeys]]
+) -> Op[dict[Child, _Home]]:
+    """Those whose ids jobs have in these shards, or which have been there and have ended."""
+    reads = [
+        Command(key, ("HGET", key, field))
+        for child, k in asked
+        for key, field in (
+            (k.jobs, child.id), (k.followers, child.id), (k.followers, member(child.id, child.nonce)),
+        )
+    ]  # fmt: skip
+    replies = [checked(reply) for reply in (yield from in_steps(session, reads))]
+    found: dict[Child, _Home] = {}
+    waiting: dict[ShardKeys, list[str]] = {}
+    for (child, k), record, text, left in zip(asked, replies[::3], replies[1::3], replies[2::3], strict=True):
+        if record or left:
+            life = child.nonce if left else nonce_of(record)
+            others = followers_in(text) if text else []
+            is_of_flow = life == child.nonce or any(is_added_to(others, own) for own in ending.others)
+            found[child] = _Home(k.shard, life if is_of_flow else "")
+            if is_of_flow:
+                waiting.setdefault(k, []).extend(v for one in _own(ending, child, life) for v in (child.id, life, one))
+            else:
+                log.warning("a job was not added to its flow, as another one has its id", topic=k.topic, id=child.id)
+    for k, lines in waiting.items():  # who waits for the child waits for the job that has its id
+        yield from scripts.attach(k, None, lines)
+    return found
 
 
-def _taken(child: Child) -> int:
-    log.warning("a job was not added to its flow, as another one has its id", topic=child.topic, id=child.id)
-    return _TAKEN
-
-
-def _own(ending: Ending, child: Child) -> str:
+def _own(ending: Ending, child: Child, life: str) -> list[str]:
     """Who waits for the child from the start: its flow's own job, and those that it is to be done before."""
-    lines = [
-        follower(one.topic, one.shard, ADDED + child.nonce, one.nonce, one.id)
+    return [
+        follower(one.topic, one.shard, ADDED + life, one.nonce, one.id)
         for one in ending.others
         if waits_too(one, child.before)
     ]
-    return "\n0\x1f".join(lines)
+
+
+def is_added_to(followers: Iterable[Follower], own: Follower) -> bool:
+    """Whether a job with these followers has been added to a flow by one of its jobs. ``own``: the flow's own job, as
+    it follows any of them.
+    """
+    return own.topic == FLOWS and any(
+        (one.topic, one.nonce, one.id) == (FLOWS, own.nonce, own.id) and isinstance(one.place, str) for one in followers
+    )
 
 
 def waits_too(one: Follower, before: Collection[tuple[str, str]]) -> bool:

@@ -145,21 +145,20 @@ class News(NamedTuple):
 class Received(IntEnum):
     """What deliver answers to a piece of news."""
 
-    ENDED = 0  # the job that waited; or this need not be said again
+    ENDED = 0  # the job that waited
     WAITS = 1  # or has started before
     STARTS = 2
+    KNOWS = 3  # and never forgets it: it need not be said again
     CLOSED = 4  # it is the own job of a flow that was cancelled: the children must not start
 
 
-_FOR_GOOD = 3
 _MAY_CHANGE = ("", "dead", "archived")
 
 
 def received(code: int, how: str) -> Received:
     """``code``: of the job, as deliver returns it. ``how``: the piece of news."""
-    if code == _FOR_GOOD:
-        return Received.WAITS if how in _MAY_CHANGE else Received.ENDED
-    return Received(code)
+    found = Received(code)
+    return Received.WAITS if found is Received.KNOWS and how in _MAY_CHANGE else found
 
 
 class Asked(NamedTuple):
