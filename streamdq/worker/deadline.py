@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextvars import copy_context
 from functools import partial
 from itertools import chain
@@ -250,7 +251,7 @@ class Deadlines:
             return None
         if not held.begun:
             return self._ends.too_late(held)
-        if (returned := _returned(held)) is not None:
+        if (returned := returned_by(held.thread)) is not None:
             return self._ends.returned(held, returned[1])
         if not is_cut:
             return None
@@ -293,9 +294,8 @@ def _is_unsent(held: ClaimedJob) -> bool:
     return held.touch_ms > 0 and held.extended_until != held.deadline and not held.ended and can_be_sent(held)
 
 
-def _returned(held: ClaimedJob) -> tuple[Any, BaseException | None] | None:
-    """What its thread has returned, if nothing is left to do in the loop."""
-    call = held.thread
+def returned_by(call: Future[Any] | None) -> tuple[Any, BaseException | None] | None:
+    """What a call in a thread has returned, if nothing is left to do in the loop."""
     if call is None or not call.done() or call.cancelled() or call.exception() is not None:
         return None
     returned: tuple[Any, BaseException | None] = call.result()

@@ -18,7 +18,7 @@ from ..operations.attempts.returned import each_result, kept_result
 from ..operations.results.inside import Inside, inside
 from ..process.logs import log, what
 from ..threads import HandlerThreads, ThreadOf
-from .deadline import Deadlines
+from .deadline import Deadlines, returned_by
 from .ends import Ends
 from .handlers import Handler, called, completed, drop, is_complete, run, run_keeping
 from .member import Member, Where
@@ -328,8 +328,13 @@ class Runner:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
+            # The loop may not have heard yet that the handler has returned.
+            if any(one.begun for one in held) and (returned := returned_by(future)) is not None:
+                return returned
             # A call that no thread has begun never will; a thread can't be cancelled, and keeps its slot until it ends.
-            if not running.done() and not future.cancel():
+            if running.done():
+                drop(running.result()[0])
+            elif not future.cancel():
                 if thread.stop():
                     self._killed.add(running)
                     running.add_done_callback(self._killed.discard)

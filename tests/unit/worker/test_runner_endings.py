@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from streamdq import InvalidInput, Job, RunningJob, StaleClaim
+from streamdq.config import GroupSettings
 from streamdq.job.retry import Bury, Retry, Snooze
 from streamdq.operations.attempts.ends import AttemptResult, DeadReason, End
 from streamdq.process.loop import cancel_and_wait
@@ -425,6 +426,60 @@ async def test_a_second_signal_ends_the_grace() -> None:
     await rig.runner.drain(3600)
     assert asyncio.get_running_loop().time() - began == pytest.approx(0.2)
     assert await rig.have_ended(1) == {"1": RELEASED}
+
+
+@pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.parametrize("how", ["hurry", "drain", "ttr", "worker"])
+async def test_what_a_thread_has_returned_before_its_attempt_is_cancelled(how: str, batch: int | None) -> None:
+    """The loop was blocked, and has not heard of it yet."""
+    began, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def handle(_body: Any) -> Any:
+        loop.call_soon_threadsafe(began.set)
+        go_on.wait(HANG_S)
+        return None if batch is None else [None]
+
+    rig, one = Rig(handle, batch, groups={"g": GroupSettings(result_ms=1000)}), held("1")
+    rig.runner.take([one])
+    await began.wait()
+    assert one.thread
+    go_on.set()
+    one.thread.result(HANG_S)
+    (task,) = rig.runner._running
+    if how == "hurry":
+        rig.runner.hurry()
+    elif how == "drain":
+        await rig.runner.drain(0)
+    elif how == "ttr":
+        rig.deadlines._cut(task, [one], time.monotonic())
+    else:
+        task.cancel()
+    assert await rig.have_ended(1) == {"1": DONE}
+    assert one.result
+    await rig.close()
+
+
+async def test_a_thread_has_returned_a_coroutine_before_its_attempt_is_cancelled() -> None:
+    """It must not run after that."""
+    began, go_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def handle(_body: int) -> Any:
+        loop.call_soon_threadsafe(began.set)
+        go_on.wait(HANG_S)
+        return forever()
+
+    rig, one = Rig(handle), held("1")
+    rig.runner.take([one])
+    await began.wait()
+    assert one.thread
+    go_on.set()
+    one.thread.result(HANG_S)
+    rig.runner.hurry()
+    assert await rig.have_ended(1) == {"1": RELEASED}
+    await rig.freed(lambda: rig.slots.room(ahead=False) == (10, 10))
+    await rig.close()
 
 
 @in_virtual_time
