@@ -9,7 +9,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from streamdq import AsyncQueue, FlowState, InvalidInput, RunningJob
+from streamdq import AsyncQueue, FlowState, InvalidInput, JobExists, RunningJob
 from streamdq.job.flow import FLOWS
 
 from .model import Call, Model, Shard, Tracked
@@ -118,6 +118,8 @@ async def add_children(world: World, job: RunningJob) -> None:
     before = [(one.shard[0], one.id) for one in waiting if random.random() < 0.7] or None
     topic = random.choice(world.topics)
     id = f"child-{world.serial()}"
+    if world.twins is not None and (drawn := world.twins.random()) < 0.8:
+        id = f"twin-{world.twins.randrange(3)}" if drawn < 0.75 else world.known_id(world.twins)[1]
     options = key_of(id) if world.plan.has_keys else {}
     try:
         await job.async_flow.enqueue(
@@ -125,6 +127,8 @@ async def add_children(world: World, job: RunningJob) -> None:
         )
     except InvalidInput:
         world.note("flow: nothing is added")
+    except JobExists:
+        world.note("flow: another job has the id of what is added")
     else:
         world.note("flow: added")
 

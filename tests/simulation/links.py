@@ -10,7 +10,7 @@ from streamdq.store.flows.children import children_in
 from streamdq.store.jobs.links import BY_RESULT, ENDINGS
 
 from . import flows
-from .model import NEVER_MS, Added, Call, Model, Shard, Tracked, Waits
+from .model import NEVER_MS, Added, AddedBy, Call, Model, Shard, Tracked, Waits
 
 _FOR_GOOD = ("purged", "archived", "expired", "restored", "cancelled")
 _FAILED_THERE = ("purged", "expired", "cancelled", "aborting")
@@ -78,25 +78,66 @@ def adds(model: Model, job: Tracked, text: bytes) -> None:
     """The handler of the job has added others to its flow, and is done."""
     (life,) = (one for (shard, id, one), first in model.first_of.items()
                if (shard, id, first) == (job.shard, job.id, job.first) and not one.startswith(BY_RESULT))  # fmt: skip
+    parent = job.shard, job.id, life
     for child in children_in(text):
-        is_late = job.first in model.ever_done
-        model.children[child.nonce] = Added((job.shard, job.id, life), child.before, job.flow, is_late)
+        added = model.children.setdefault(child.nonce, Added(child.topic, child.id, job.flow))
+        by = added.parents.setdefault(parent, AddedBy((), job.first in model.ever_done))
+        by.before += child.before
         model.parents.add(job.first)
         model.happened[f"finish: adds a job{' before others' if child.before else ''}"] += 1
+        if len(added.parents) > 1:
+            model.happened["finish: adds a job that is there"] += 1
+
+
+def was_put_in(model: Model, shard: Shard, nonce: str) -> bool:
+    """Whether a child that nobody has is not put in again."""
+    child = model.children.get(nonce)
+    if child is None or not child.first:
+        return False
+    if child.shard != shard and not model.lost_data:
+        model.broken(f"job {child.first} was put in twice")
+    return child.shard == shard and (not model.lost_data or child.first in model.jobs)
 
 
 def child_is_put_in(model: Model, job: Tracked, nonce: str, waits: Sequence[bytes]) -> None:
     child = model.children.get(nonce)
-    if child is None:
+    topic, number, life, id = waits[1].decode().split("\x1f")
+    parent = (topic, int(number)), id, life
+    if child is None or parent not in child.parents:
         model.broken(f"job {job.serial} was put in, and no attempt that was done has added it")
         return
-    if child.first and not model.lost_data:
-        model.broken(f"job {job.serial} was put in twice")
-    child.first, job.flow, job.due_ms = job.first, child.flow, NEVER_MS
-    job.waits = Waits((child.parent,), "cancel", int(waits[0].split(b"|")[3]))
+    child.first, child.shard, job.flow, job.due_ms = job.first, job.shard, child.flow, NEVER_MS
+    job.waits = Waits((parent,), "cancel", int(waits[0].split(b"|")[3]))
     if child.stopped:
         model.stopped[job.first] = model.groups.get(job.shard, {})
     note_ends(model)
+
+
+def link_children(model: Model, call: Call) -> None:
+    """Which job is there for each that was added: one of its flow, or else another job has had the id."""
+    if call.reply != 1:
+        return
+    _, id, life, *lines = [arg.decode() for arg in call.args]
+    linked = {(topic, of): nonce for topic, _, _, nonce, of in (line.split("\x1f") for line in lines[1::2])}
+    for nonce, child in model.children.items():
+        by = child.parents.get((call.shard, id, life))
+        if by is None:
+            continue
+        by.stands = linked.get((child.topic, child.id), "")
+        if by.stands == nonce:
+            continue
+        model.happened[f"link_children: {'another one of the flow' if by.stands else 'another job'} has the id"] += 1
+        other = model.children.get(by.stands)
+        if by.stands and (other is None or not other.first or other.flow != child.flow):
+            model.broken(f"another job than {child} is there for it: {other}")
+        elif not by.stands and not model.lost_data and not _is_taken(model, child):
+            model.broken(f"{child} was left out, and nobody has had its id")
+
+
+def _is_taken(model: Model, child: Added) -> bool:
+    """Whether a job has had the id that no handler has added to the same flow."""
+    lives = [life for shard, id, life in model.first_of if (shard[0], id) == (child.topic, child.id)]
+    return any(life not in model.children or model.children[life].flow != child.flow for life in lives)
 
 
 def _required(model: Model, job: Tracked) -> list[tuple[Shard, str, str]]:
@@ -105,11 +146,10 @@ def _required(model: Model, job: Tracked) -> list[tuple[Shard, str, str]]:
     found = [*job.waits.parents]
     for parent in found:
         for nonce, child in model.children.items():
-            if child.parent == parent and any(
-                model.first_of.get((job.shard, id, of)) == job.first for of, id in child.before
-            ):
-                put_in = [life for life in model.first_of if life[2] == nonce]
-                found += put_in or ([] if child.is_late else [(job.shard, "", nonce)])
+            by = child.parents.get(parent)
+            if by and any(model.first_of.get((job.shard, id, of)) == job.first for of, id in by.before):
+                lives = [life for life in model.first_of if life[2] == (nonce if by.stands is None else by.stands)]
+                found += lives or ([] if by.is_late or by.stands == "" else [(job.shard, "", nonce)])
     return found
 
 

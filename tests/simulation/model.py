@@ -85,16 +85,24 @@ class Waits(NamedTuple):
 
 @dataclass
 class Added:
-    """A job that the handler of another one has added to its flow. ``parent``: the shard, id and life of that one;
-    ``before``: who waits for both, by nonce and id.
-    """
+    """A job that the handlers of others have added to their flow. ``parents``: these, by shard, id and life."""
 
-    parent: tuple[Shard, str, str]
-    before: tuple[tuple[str, str], ...]
+    topic: str
+    id: str
     flow: tuple[Shard, str, str] | None
-    is_late: bool  # the other one was done before, as far as anybody has seen: those that wait may have started
+    parents: dict[tuple[Shard, str, str], AddedBy] = field(default_factory=dict)
     stopped: bool = False  # the flow was cancelled
     first: Serial = ""  # its serial when it was put in
+    shard: Shard | None = None  # where
+
+
+@dataclass
+class AddedBy:
+    """``before``: who waits for the job and the one that has added it, by nonce and id."""
+
+    before: tuple[tuple[str, str], ...]
+    is_late: bool  # the other one was done before, as far as anybody has seen: those that wait may have started
+    stands: str | None = None  # the nonce of the job that is there for it; "": that has nothing to do with the flow
 
 
 @dataclass

@@ -99,6 +99,11 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
     return job
 
 
+def nonce_in(rest: bytes) -> str:
+    """Of a record without its beginning."""
+    return rest.split(b"\n", 3)[2].decode()
+
+
 def enqueue_after(model: Model, call: Call) -> None:
     status, now_ms, looked, *taken = call.reply
     if status == 0:
@@ -110,10 +115,12 @@ def enqueue_after(model: Model, call: Call) -> None:
             model.happened["enqueue_after: id taken"] += 1
         elif call.args[3] == b"look":
             model.happened["enqueue_after: id free"] += 1
+        elif call.args[3] == b"once" and links.was_put_in(model, call.shard, nonce_in(rest)):
+            model.happened["enqueue_after: it was here before"] += 1
         else:
             job = _create(model, call, now_ms, id.decode(), str(NEVER_MS), rest, call.args[3] == b"replace")
             if call.args[3] == b"once":
-                links.child_is_put_in(model, job, rest.split(b"\n", 3)[2].decode(), waits.split(b"\x1e"))
+                links.child_is_put_in(model, job, nonce_in(rest), waits.split(b"\x1e"))
                 continue
             links.enqueue_after(model, call, job, waits.split(b"\x1e"))
             model.happened[f"enqueue_after: {'in a flow' if own else 'in no flow'}"] += 1
@@ -507,6 +514,7 @@ STEPS: dict[str, Step] = (
             enqueue_after,
             links.attach,
             links.deliver,
+            links.link_children,
             replace,
             relay,
             relayed,

@@ -86,6 +86,8 @@ class World:
         self.flows = self.links and Random(f"{seed} flows").random() < 0.5
         adding = self.flows and _takes_part(seed, "who adds jobs", 0.18, 0.53)
         self.adds = Random(f"{seed} what is added") if adding else None  # handlers add jobs to the flows of their own
+        twins = Random(f"{seed} ids of what is added")
+        self.twins = twins if twins.random() < 0.6 else None  # several with the same id
         self.model.after_step = note_ends
         self.model.is_of_flows = flows.is_own
         self.aborts = Random(f"{seed} what is aborted")
