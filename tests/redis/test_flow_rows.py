@@ -6,11 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from streamdq import InvalidInput
+from streamdq.dump.arrow import table_in
 from streamdq.job.flow import FLOWS, FlowStep
 from streamdq.job.job import check_topic
 from streamdq.link.session import arun
@@ -19,7 +21,7 @@ from streamdq.mover.flows import Flows
 from streamdq.mover.shard_timers import NEVER
 from streamdq.store.flows import ended
 from streamdq.store.flows.ended import MOST_TOPICS, OTHERS, by_topic
-from streamdq.store.history.rows import Event, HistoryRow
+from streamdq.store.history.rows import Event, HistoryRow, row_in
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Space, opened, taken
 from tests.redis.test_flow_times import BEGUN, build, runs
@@ -210,7 +212,15 @@ async def test_it_does_other_things_nine_times_as_long(
     assert len(rows(space)) == 2
 
 
-# -- the path
+# -- the row
+
+
+def test_a_dump_has_it() -> None:
+    end = HistoryRow(FLOWS, 0, "1-1", Event.UNBLOCKED, "f", "default", 0, 0, "", 5, None, None, None, 9, "", "", 34)
+    text = ended.row_of(end, "done 1 part=1,3")
+    assert row_in(FLOWS, 0, "2-1", text) == replace(end, entry="2-1", event=Event.FLOW, reason="done 1 part=1,3")
+    (row,) = table_in(FLOWS, 0, [(b"2-1", [b"e", text.encode()])]).to_pylist()
+    assert (row["event"], row["id"], row["reason"], row["started"]) == ("flow", "f", "done 1 part=1,3", None)
 
 
 def step(topic: str, waited_ms: int, ran_ms: int) -> FlowStep:

@@ -25,7 +25,7 @@ from .times import Members, times_of
 
 AT_ONCE = MAX_BATCH  # entries of the history
 MOST_JOBS, MOST_TOPICS = 2_000, 20
-"""Of a flow with more jobs, no path is looked for, as that would keep the mover from its work, and one that was cancelled
+"""Of a flow with more jobs, no path is looked for, as that would keep the mover from its work; one that was cancelled
 counts as failed. Of a path with more topics, the rest of them are added up.
 """
 OTHERS = "{others}"
