@@ -245,6 +245,41 @@ def _spread(name: str, values: list[int]) -> dict[str, Any]:
     return {**levels, f"{name}_max_ms": max(values, default=None)}
 
 
+def flows(log: Log) -> Table:
+    accounts: dict[Any, str | None] = {}
+    for e in log:
+        if e.topic == "streamdq.flows" and e.event in ("flow", "unblocked"):
+            one, told = (e.id, e.created), e.reason if e.event == "flow" else None
+            accounts[one] = max(filter(None, (accounts.get(one), told)), default=None)
+    took: dict[str | None, list[tuple[bool, int | None, int | None]]] = defaultdict(list)
+    for account in accounts.values():
+        outcome, *words = (account or "").split(" ")
+        failed, waited_ms, ran_ms = outcome in ("failed", "cancelled"), list[int](), list[int]()
+        for name, _, ms in (word.rpartition("=") for word in words[1:]):
+            waited, ran = map(int, ms.split(","))
+            took[name].append((failed, waited, ran))
+            waited_ms.append(waited)
+            ran_ms.append(ran)
+        took[None].append((failed, sum(waited_ms), sum(ran_ms)) if ran_ms else (failed, None, None))
+    whole = sum((waited or 0) + (ran or 0) for _, waited, ran in took[None])
+    table = []
+    for topic, rows in took.items():
+        if not rows:
+            continue
+        waits = [waited for _, waited, _ in rows if waited is not None]
+        runs = [ran for _, _, ran in rows if ran is not None]
+        table.append(
+            {
+                "topic": topic, "flows": len(rows), "failed": sum(row[0] for row in rows), "with_path": len(waits),
+                "waited_ms": sum(waits), "ran_ms": sum(runs),
+                "share": ratio(sum(waits) + sum(runs), whole) if waits else None,
+                "waited_p50_ms": quantile(waits, 0.5), "waited_p95_ms": quantile(waits, 0.95),
+                "ran_p50_ms": quantile(runs, 0.5), "ran_p95_ms": quantile(runs, 0.95),
+            }
+        )  # fmt: skip
+    return table
+
+
 def workers(log: Log) -> Table:
     table = _worked(log, lambda *_: True)
     own = by(table, lambda r: (r["group"], r["consumer"], r["hour"] // DAY))
