@@ -114,6 +114,21 @@ async def test_a_proxy_that_only_adds_a_header_is_refused(redis_server: Server) 
         assert (await client.get("/", headers=headers("x" * 201, "ops"))).status_code == 403
 
 
+async def test_names_and_groups_are_utf_8(redis_server: Server) -> None:
+    def sent(user: bytes, groups: bytes) -> list[tuple[bytes, bytes]]:
+        return [(b"X-Forwarded-User", user), (b"X-Forwarded-Groups", groups)]
+
+    async with site(redis_server, user_of=sso(sso_roles="Büro-Ümit admin; * viewer")) as client:
+        for name in ("Ümit Şahin", "Jürgen", "李雷"):
+            seen = await client.get("/", headers=sent(name.encode(), "staff, Büro-Ümit".encode()))
+            assert name in seen.text
+            assert "(viewer)" not in seen.text
+        seen = await client.get("/", headers=sent(b"eve", b"B\xfcro-\xdcmit"))
+        assert "(viewer)" in seen.text, "no UTF-8, so no group of the settings"
+        for refused in (b"J\xfcrgen", b"a\tb", b"a\x7fb", "bo\u202eeve".encode(), "bo\u2028".encode(), b" "):
+            assert (await client.get("/", headers=sent(refused, b"ops"))).status_code == 403, refused
+
+
 async def test_forms_of_other_sites_are_refused(redis_server: Server, queue: Queue) -> None:
     queue.configure("t", create=True)
     form = {"Content-Type": FORM["Content-Type"]}
