@@ -431,7 +431,7 @@ async def test_a_second_signal_ends_the_grace() -> None:
 @pytest.mark.parametrize("batch", [None, 2])
 @pytest.mark.parametrize("how", ["hurry", "drain", "ttr", "worker"])
 async def test_what_a_thread_has_returned_before_its_attempt_is_cancelled(how: str, batch: int | None) -> None:
-    """The loop was blocked, and has not heard of it yet."""
+    """The loop was blocked, and does not know of it yet."""
     began, go_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
