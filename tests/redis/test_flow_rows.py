@@ -70,7 +70,7 @@ async def test_it_says_how_the_flow_has_ended_and_where_its_time_went(space: Spa
     assert [(one.waited_ms, one.ran_ms) for one in status.times.path] == [(3_000, 3_000), (0, 1_000), (10_000, 500)]
 
 
-async def test_jobs_of_one_topic_are_added_up_and_a_failure_is_reported(space: Space, clock: ManualClock) -> None:
+async def test_jobs_of_one_topic_are_added_up_and_a_failure_counts(space: Space, clock: ManualClock) -> None:
     with space.queue.flow("f") as flow:
         first = flow.enqueue("part", 1)
         flow.enqueue("part", 2, after=first, on_failure="run")

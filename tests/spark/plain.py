@@ -249,8 +249,8 @@ def flows(log: Log) -> Table:
     accounts: dict[Any, str | None] = {}
     for e in log:
         if e.topic == "streamdq.flows" and e.event in ("flow", "unblocked"):
-            one, said = (e.id, e.created), e.reason if e.event == "flow" else None
-            accounts[one] = max(filter(None, (accounts.get(one), said)), default=None)
+            one, reason = (e.id, e.created), e.reason if e.event == "flow" else None
+            accounts[one] = max(filter(None, (accounts.get(one), reason)), default=None)
     took: dict[str | None, list[tuple[bool, int | None, int | None]]] = defaultdict(list)
     for account in accounts.values():
         outcome, *words = (account or "").split(" ")
