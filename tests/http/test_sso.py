@@ -129,6 +129,16 @@ async def test_names_and_groups_are_utf_8(redis_server: Server) -> None:
             assert (await client.get("/", headers=sent(refused, b"ops"))).status_code == 403, refused
 
 
+async def test_a_proxy_can_name_its_headers_as_authelia_does(redis_server: Server) -> None:
+    names = sso(sso_user_header="Remote-User", sso_groups_header="Remote-Groups")
+    async with site(redis_server, user_of=names) as client:
+        for groups, is_viewer in {"staff,ops": False, "guests": True}.items():
+            seen = await client.get("/", headers={"Remote-User": "bo", "Remote-Groups": groups})
+            assert seen.status_code == 200
+            assert ("(viewer)" in seen.text) == is_viewer
+        assert (await client.get("/", headers=headers("bo", "ops"))).status_code == 303, "other names do not count"
+
+
 async def test_forms_of_other_sites_are_refused(redis_server: Server, queue: Queue) -> None:
     queue.configure("t", create=True)
     form = {"Content-Type": FORM["Content-Type"]}
