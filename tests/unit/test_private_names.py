@@ -31,6 +31,7 @@ OTHERS = {
     ("metrics/library_locks.py", "_lock"),
     ("process/logs.py", "_current_frames"),  # of sys
     ("mover/endings.py", "_replace"),  # of named tuples
+    ("outbox/rows.py", "_replace"),
     ("store/flows/children.py", "_replace"),
     ("store/jobs/records.py", "_replace"),
     ("store/schedules/schedules.py", "_replace"),
