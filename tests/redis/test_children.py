@@ -567,7 +567,7 @@ async def test_threads_of_a_handler_add_jobs_at_the_same_time(
         return text(children)
 
     thread = threading.Thread(target=add, args=["second"])
-    monkeypatch.setattr(added, "_ADDING", Lock(), raising=False)
+    monkeypatch.setattr(added, "_adding", Lock())
     monkeypatch.setattr(added, "children_text", meanwhile)
     claim.flow.enqueue("extra", "first", id="first")
     thread.join()
