@@ -610,8 +610,23 @@ class Hours:
         if len(weeks) < 3:
             return None
         halves = [self.between(shown - DAY, shown - DAY // 2 - HOUR), self.between(shown - DAY // 2, shown - HOUR)]
-        shares = [ratio(self.count(name, own), self.count("attempts", own)) or 0.0 for own in (weeks, *halves)]
-        return max(shares[0], min(shares[1:]))
+        shares = [ratio(self.count(name, own), self.count("attempts", own)) or 0.0 for own in halves]
+        return max(self.share_before(name, at), min(shares))
+
+    def of_weeks(self, name: str, at: int) -> tuple[int, int]:
+        return self.count(name, self.earlier(at)), self.count("attempts", self.earlier(at))
+
+    def share_before(self, name: str, at: int) -> float:
+        """The hour's own share in earlier weeks counts by how much a week's hours differ beside chance."""
+        week = self.between(self.clock[at] - WEEK + HOUR, self.clock[at])
+        cells = [self.of_weeks(name, one) for one in week if len(self.earlier(one)) >= 3]
+        n, of = self.of_weeks(name, at)
+        mean = ratio(sum(cell[0] for cell in cells), sum(cell[1] for cell in cells)) or 0.0
+        chance = mean * (1 - mean)
+        beside = sum((part - mean * whole) ** 2 - chance * whole for part, whole in cells)
+        variance = max(0.0, ratio(beside, sum(whole**2 for _, whole in cells)) or 0.0)
+        known = of * variance + chance
+        return mean + (n - of * mean) * variance / known if known else mean
 
     @cache  # noqa: B019
     def share_off(self, name: str, at: int) -> float | None:
@@ -648,7 +663,7 @@ class Hours:
         )
 
     def window_score(self, measure: str, at: int, hours: int) -> float | None:
-        """Of hours that are unusual by themselves what is usual counts."""
+        """None: not unusual. Of hours that are far off by themselves what is usual counts."""
         own = self.window(at, hours)
         return (
             None if own is None else self._done_window(own) if measure == "done" else self._share_window(measure, own)
@@ -672,7 +687,8 @@ class Hours:
         usual = min((e for e in (expected, today) if e is not None), key=lambda e: abs(n - e))
         if off is None or usual < 20 or abs(n - usual) < 0.1 * usual or usual <= n < usual + 5:
             return None
-        return round(off / math.sqrt(1 + 1 / max(1, len(self.earlier(at)) - 2)), 6)
+        score = round(off / math.sqrt(1 + 1 / max(1, len(self.earlier(at)) - 2)), 6)
+        return score if abs(score) > 4 else None
 
     @cache  # noqa: B019
     def _window_off(self, measure: str, own: tuple[int, ...]) -> tuple[float, float, int, float]:
@@ -680,7 +696,7 @@ class Hours:
         usual = sum((self.share(measure, one) or 0.0) * self.n["attempts"][one] for one in own)
         n = sum(
             (self.share(measure, one) or 0.0) * self.n["attempts"][one]
-            if (self.share_score(measure, one) or 0.0) > 3.5 else self.n[measure][one]
+            if (self.share_score(measure, one) or 0.0) > 3.7 else self.n[measure][one]
             for one in own
         )  # fmt: skip
         mean = min(max(usual, of * 1e-6), of * (1 - 1e-6))
@@ -694,10 +710,10 @@ class Hours:
             return max((self._window_off(measure, w)[3] for w in windows if w), default=None)
 
         n, usual, of, off = self._window_off(measure, own)
-        if of < 20 or n < usual + 5 or n < usual + 0.01 * of:
-            return None
         times = (self.middle_day(worst, at) or 0.0) / {3: 2.0, 6: 1.7, 12: 1.4}[hours]
-        return round(off / max(1.0, times), 6)
+        score = round(off / max(1.0, times), 6)
+        limit = 2.9 if n >= 2.5 * usual else 3.5
+        return score if score > limit and of >= 20 and n >= usual + 5 and n >= usual + 0.01 * of else None
 
 
 def _done_off(n: float, expected: float | None, today: float | None, dispersion: float) -> float | None:
@@ -748,13 +764,13 @@ def anomalies(log: Log, slo: int = 1000, tz: str = "UTC") -> Table:
                 score = hours.done_score(at) if measure == "done" else hours.share_score(measure, at)
                 usual = hours.usual(at) if measure == "done" else None if share is None else share * attempts
                 more = 0.0 if usual is None else n - usual
-                limit, matters = 3.5, attempts >= 20 and more >= 5 and more >= 0.01 * attempts
+                limit, matters = 3.7, attempts >= 20 and more >= 5 and more >= 0.01 * attempts
                 if measure == "done" and usual is not None:
                     limit, matters = 4, abs(more) >= 0.1 * usual and (more < 0 or more >= 5)
                 alone, length = score is not None and abs(score) > limit and matters, 1
                 scores = {k: s for k in (3, 6, 12) if (s := hours.window_score(measure, at, k)) is not None}
                 best = max(scores, key=lambda k: (abs(scores[k]), -k), default=1)
-                together = not alone and best > 1 and abs(scores[best]) > limit and scores[best] * more > 0
+                together = not alone and best > 1 and scores[best] * more > 0
                 if together:
                     score, length = scores[best], best
                 table.append(
