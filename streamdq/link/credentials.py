@@ -56,7 +56,10 @@ class Credentials:
             ProviderFailed: it fails, and has never given any.
         """
         try:
-            self._last = _login(self._provider.get_credentials())
+            found = _login(self._provider.get_credentials())
+            if self._last is not None and self._last[-1] and not found[-1]:
+                raise ValueError("get_credentials returned an empty password")
+            self._last = found
         except Exception as error:
             if self._last is None:
                 raise ProviderFailed(f"the credential provider failed: {_text_of(error)}") from error

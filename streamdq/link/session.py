@@ -178,8 +178,9 @@ class Session:
             return ServerUnavailable(f"{error}; nothing was sent to Redis at {self.address}")
         if isinstance(error, PoolExhausted):
             return TooManyCalls(f"nothing was sent to Redis at {self.address}: {error}")
+        also = "its certificates, " if self.address.startswith("rediss") else ""
         return ServerUnavailable(
-            f"Redis at {self.address} did not answer: {error}; check that it is running, its URL, and the network"
+            f"Redis at {self.address} did not answer: {error}; check that it is running, its URL, {also}and the network"
         )
 
 

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ..config import MAX_BATCH
 from ..job.flow import FLOWS
 from ..keys import ShardKeys
+from ..link.connection import AsyncLink
 from ..link.session import arun
 from ..store.batches import parts
 from ..store.flows import children
 from ..store.flows.children import children_for
 from ..store.jobs.links import TO_PUT_IN, UNKNOWN, Asked, Ending, Follower, News, Received, follower
+from ..store.redis_store import RedisStore
 from .shard_loop import ShardLoop
 from .shard_timers import NEVER
 
@@ -66,7 +68,19 @@ class _Question(NamedTuple):
 
 
 class Endings(ShardLoop):
+    """``look_at_flows``: is called with a shard of flows in which one has ended."""
+
     NAME = "endings"
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        store: RedisStore,
+        look_at_jobs: Callable[[ShardKeys], None],
+        look_at_flows: Callable[[ShardKeys], None],
+    ) -> None:
+        super().__init__(link, store, look_at_jobs)
+        self._look_at_flows = look_at_flows
 
     def _shards(self) -> Iterable[ShardKeys]:
         topics = [name for name, one in self._topics.known.items() if one.linked]
@@ -150,11 +164,17 @@ class Endings(ShardLoop):
                     News(to.id, to.nonce, to.place, one.generation, one.how, children=children_for(one, to))
                     for one, to in some
                 ]
-                for one, answer in zip(some, await arun(self._link, self._scripts.deliver(place, said)), strict=True):
+                for one, answer in zip(some, await self._deliver(place, said), strict=True):
                     answers.note(one, answer)
         except Exception as error:
             self._failures.pause_after(place, error)
             answers.failed.update(one.ending.field for one in news)
+
+    async def _deliver(self, place: ShardKeys, news: Sequence[News]) -> Sequence[Received]:
+        answers = await arun(self._link, self._scripts.deliver(place, news))
+        if place.topic == FLOWS and Received.STARTS in answers:
+            self._look_at_flows(place)
+        return answers
 
     # -- jobs that wait
 
@@ -191,7 +211,7 @@ class Endings(ShardLoop):
             else News(id, nonce, one.place, reply.generation, reply.how, one.generation)
             for (id, nonce, one), reply in zip(questions, replies, strict=True)
         ]
-        await arun(self._link, self._scripts.deliver(shard, news))
+        await self._deliver(shard, news)
 
 
 def _again_ms(ending: Ending, now_ms: int) -> int:

@@ -70,7 +70,9 @@ class Mover:
         self._failures = Failures("cleanup", store.session.keys.namespace)
         self._cleanup = Cleanup(link, store)
         self._dead_workers = DeadWorkers(link, store)
-        self._shard_loops = [kind(link, store, self._look_at) for kind in (Firing, Endings, Flows)]
+        flows = Flows(link, store, self._look_at)
+        endings = Endings(link, store, self._look_at, flows.look_at)
+        self._shard_loops = [Firing(link, store, self._look_at), endings, flows]
         self._resharding = Resharding(link, store)
         self.leading = False
 

@@ -71,6 +71,11 @@ class Batch(NamedTuple):
     unfit: list[Unfit]
     now_ms: int  # by the database's clock, when it read them
     read_at: float  # on this host's monotonic clock, afterwards
+    is_all: bool = False  # no other row is marked, if none was before
+
+    @classmethod
+    def none(cls) -> Batch:
+        return cls([], [], 0, 0.0)
 
     @property
     def is_empty(self) -> bool:

@@ -91,6 +91,7 @@ class Relay:
         self._held: dict[str, tuple[float, StreamdqError]] = {}  # topics that failed: they wait until then
         self._failed: StreamdqError | None = None  # the last of these failures
         self._in_doubt = False  # a call that failed may still reach Redis
+        self._none_marked = False  # with a horizon: no row is known to be marked
         self._leftovers = False  # rows of topics that failed have receipts that have to be cleared
         self._check: Iterator[None] | None = None
         self._check_at = 0.0
@@ -171,7 +172,7 @@ class Relay:
         self._rows.learn_horizon()
         self._renewed = time.monotonic()
         self._suspect = self._rows.last()
-        self._cleared, self._check = [], None
+        self._cleared, self._check, self._none_marked = [], None, False
         log.info("relaying", outbox=self.address, epoch=self._epoch)
         self._clear_leftovers()  # of a relay that was killed
         return True
@@ -240,13 +241,14 @@ class Relay:
         self._held = {topic: held for topic, held in self._held.items() if held[0] > now}
         known = self._redis.known()  # before the rows: a topic that was changed since may have been another relay's
         assert self._epoch is not None
-        batch = self._rows.waiting(self._held, self._epoch)
-        if batch.is_empty:
+        batch = Batch.none() if self._none_marked else self._rows.waiting(self._held, self._epoch)
+        if claiming := batch.is_empty:
             batch = self._rows.claim(self._epoch, _LEASE_MS, self._held)
         if batch.is_empty:
             if self._cleared:
                 self._write_states()
             return False
+        self._none_marked = False
         by_topic: dict[str, list[Row]] = {}
         for row in batch.rows:
             by_topic.setdefault(row.topic, []).append(row)
@@ -256,6 +258,7 @@ class Relay:
             codes |= self._hand_over(topic, known.get(topic), rows, batch)
         codes |= self._build_flows(flows, batch, all_there=codes.keys() >= {row.number for row in _plain(batch)})
         self._note(batch, codes)
+        self._none_marked = claiming and batch.is_all and codes.keys() >= {row.number for row in batch.rows}
         return True
 
     def _hand_over(self, topic: str, settings: TopicSettings | None, rows: list[Row], batch: Batch) -> dict[int, Code]:
@@ -374,6 +377,7 @@ class Relay:
             return
         self._write_states([(RowState.RELAYED, _numbers(ended)), (RowState.WAITING, _numbers(lost))])
         if lost:
+            self._none_marked = False
             log.warning("Redis has lost jobs; they are put back", outbox=self.address, rows=len(lost))
         self._count("ended", ended)
         self._count("put_back", lost)

@@ -246,7 +246,7 @@ class Rows:
             self._renew(db, epoch, lease_ms)
             self._turn(db, RowState.RELAYING, numbers)
             found = db.execute(self._first(without)).mappings().all()
-        return self._batch(found)
+        return self._batch(found)._replace(is_all=len(found) == len(numbers) and not without)
 
     def is_due(self, without: Collection[str] = ()) -> bool:
         """Whether rows are due within the horizon that nobody has marked. Without a horizon nobody marks rows."""

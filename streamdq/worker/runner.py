@@ -328,7 +328,7 @@ class Runner:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            # The loop may not have heard yet that the handler has returned.
+            # The loop may not know yet that the handler has returned.
             if any(one.begun for one in held) and (returned := returned_by(future)) is not None:
                 return returned
             # A call that no thread has begun never will; a thread can't be cancelled, and keeps its slot until it ends.

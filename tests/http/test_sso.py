@@ -114,6 +114,31 @@ async def test_a_proxy_that_only_adds_a_header_is_refused(redis_server: Server) 
         assert (await client.get("/", headers=headers("x" * 201, "ops"))).status_code == 403
 
 
+async def test_names_and_groups_are_utf_8(redis_server: Server) -> None:
+    def sent(user: bytes, groups: bytes) -> list[tuple[bytes, bytes]]:
+        return [(b"X-Forwarded-User", user), (b"X-Forwarded-Groups", groups)]
+
+    async with site(redis_server, user_of=sso(sso_roles="Büro-Ümit admin; * viewer")) as client:
+        for name in ("Ümit Şahin", "Jürgen", "李雷"):
+            seen = await client.get("/", headers=sent(name.encode(), "staff, Büro-Ümit".encode()))
+            assert name in seen.text
+            assert "(viewer)" not in seen.text
+        seen = await client.get("/", headers=sent(b"eve", b"B\xfcro-\xdcmit"))
+        assert "(viewer)" in seen.text, "no UTF-8, so no group of the settings"
+        for refused in (b"J\xfcrgen", b"a\tb", b"a\x7fb", "bo\u202eeve".encode(), "bo\u2028".encode(), b" "):
+            assert (await client.get("/", headers=sent(refused, b"ops"))).status_code == 403, refused
+
+
+async def test_a_proxy_can_name_its_headers_as_authelia_does(redis_server: Server) -> None:
+    names = sso(sso_user_header="Remote-User", sso_groups_header="Remote-Groups")
+    async with site(redis_server, user_of=names) as client:
+        for groups, is_viewer in {"staff,ops": False, "guests": True}.items():
+            seen = await client.get("/", headers={"Remote-User": "bo", "Remote-Groups": groups})
+            assert seen.status_code == 200
+            assert ("(viewer)" in seen.text) == is_viewer
+        assert (await client.get("/", headers=headers("bo", "ops"))).status_code == 303, "other names do not count"
+
+
 async def test_forms_of_other_sites_are_refused(redis_server: Server, queue: Queue) -> None:
     queue.configure("t", create=True)
     form = {"Content-Type": FORM["Content-Type"]}
@@ -175,6 +200,26 @@ class _OAuth2Proxy(BaseHTTPRequestHandler):
     """Answers like oauth2-proxy: its session is the cookie, which names the user and a group."""
 
     def do_GET(self) -> None:
+        if self.path.startswith("/oauth2/auth"):
+            self._say_who()
+        elif self.path.startswith("/oauth2/sign_in"):
+            self._send_to_provider()
+        else:
+            self.send_error(404)
+
+    def _send_to_provider(self) -> None:
+        """It takes no absolute address to go on to, unless options allow its host."""
+        wanted = self.headers.get("X-Auth-Request-Redirect", "")
+        state = wanted if wanted.startswith("/") and not wanted.startswith("//") else "/"
+        back = f"{self.headers['X-Forwarded-Proto']}://{self.headers['Host']}/oauth2/callback"
+        self.send_response(302)
+        self.send_header(
+            "Location", str(httpx.URL("https://idp.example", params={"redirect_uri": back, "state": state}))
+        )
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def _say_who(self) -> None:
         user, _, group = self.headers.get("Cookie", "").removeprefix("_oauth2_proxy=").partition("|")
         self.send_response(202 if user else 401)
         if user:
@@ -209,9 +254,15 @@ def test_oauth2_proxy_and_nginx_as_the_documentation_shows(
         nginx(running, tmp_path, config, ports) as url,
         httpx.Client(base_url=url, verify=False, timeout=HANG_S) as client,
     ):
-        stranger = client.get("/", headers=headers("bo", "ops"))
-        assert stranger.status_code == 302
-        assert "/oauth2/sign_in?rd=https://" in stranger.headers["location"]
+        wanted = "/topics/order.close?state=delayed&after=a%2Fb"
+        for stranger in (client.get(wanted, headers=headers("bo", "ops")), client.post(wanted, content=b"x")):
+            assert stranger.status_code == 302
+            asked = httpx.URL(stranger.headers["location"]).params
+            assert asked == httpx.QueryParams({"redirect_uri": f"{url}/oauth2/callback", "state": wanted})
+        assert httpx.URL(client.get("//evil.example/").headers["location"]).params["state"] == "/"
+        assert client.get("/_sign_in").status_code == client.get("/oauth2/auth").status_code == 404
+        direct = httpx.URL(client.get("/oauth2/sign_in").headers["location"]).params
+        assert direct["redirect_uri"] == f"{url}/oauth2/callback"
 
         as_eve = {"Cookie": "_oauth2_proxy=eve@example.com|guests"}
         seen = client.get("/", headers=as_eve | headers("bo", "ops"))

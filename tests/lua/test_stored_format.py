@@ -93,6 +93,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "schedule": lambda shard: shard.scripts.schedule(shard.k, 1, "s", 0, 5, 0, b"record"),
     "decide_flow": lambda shard: shard.scripts.decide_flow(Run(shard.k, "f", "life"), "open"),
     "stats": lambda shard: shard.scripts.stats(shard.k, ["default"]),
+    "record_flows": lambda shard: shard.scripts.record_flows(shard.k, ("", "1-1"), ["row"]),
     "sweep_flows": lambda shard: shard.scripts.sweep_flows(shard.k, 10),
     "take_over": lambda shard: shard.scripts.take_over(shard.k, "default", shard.settings, "me", 3_000, 10, 5.0),
     "touch": lambda shard: shard.scripts.touch(shard.k, "default", "1", "me", 60_000, [*CLAIM, 60_000]),

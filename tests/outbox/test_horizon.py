@@ -82,6 +82,29 @@ def test_the_earliest_go_first(shop: Shop, relay: Relay, queue: Queue, monkeypat
     assert in_redis(queue) == {"a", "b", "c", "d"}
 
 
+def test_marked_rows_are_looked_for_only_while_there_may_be_some(
+    shop: Shop, relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query for each batch less."""
+    original, looks = rows.Rows.waiting, list[int]()
+
+    def counted(self: rows.Rows, *args: Any) -> Any:
+        found = original(self, *args)
+        looks.append(len(found.rows))
+        return found
+
+    monkeypatch.setattr(rows, "BATCH", 2)
+    monkeypatch.setattr(rows.Rows, "waiting", counted)
+    shop.order(*(f"o{n}" for n in range(20)), delay="1h")
+    relay.run(burst=True)
+    assert relay.totals.relayed == 20
+    assert len(looks) <= 4, "at the start, when the topic is made, and at the end"
+    shop.order("killed-1", "killed-2", "killed-3", delay="1h")
+    shop.sql("UPDATE streamdq_outbox SET state = 'relaying'")  # as a relay leaves them that is killed
+    relay.run(burst=True)
+    assert relay.totals.relayed == 23
+
+
 def test_what_is_kept_and_lost_comes_back_within_the_horizon(shop: Shop, queue: Queue, server: Server) -> None:
     shop.order("near", delay="1h")
     shop.order("far", delay="9d")

@@ -62,6 +62,7 @@ def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "install",
         "--quiet",
         "--no-deps",
+        "--no-compile",
         "--target",
         target,
         wheel,

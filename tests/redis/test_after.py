@@ -363,7 +363,7 @@ async def test_jobs_of_a_topic_that_the_mover_has_not_read_are_notified(space: S
     if is_lost:
         space_redis(space, registry, "HDEL", registry, "new")
     space.queue.cancel("t", first.id)
-    await Endings(link, store, lambda _: None)._look(session.keys.shard("t", 0))
+    await Endings(link, store, lambda _: None, lambda _: None)._look(session.keys.shard("t", 0))
     await link.close()
     space_redis(space, registry, "HSET", registry, "new", stored)
     found = space.queue.get("new", "d")

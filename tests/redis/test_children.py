@@ -29,6 +29,7 @@ from streamdq.testing import drain, memory
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space
 from tests.redis.test_flows import Mover, state
+from tests.turns import others_later
 from tests.waiting import HANG_S, eventually
 
 JOIN = ("join", "join")
@@ -336,8 +337,9 @@ async def test_what_is_refused(stepped: Space, mover: Mover, monkeypatch: pytest
     assert stepped.stats("extra").ready == 1
 
 
+@pytest.mark.parametrize("each", others_later([1, 4], 4))
 async def test_a_mover_is_killed_at_each_step(
-    stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, each: int
 ) -> None:
     """What was added is put in once, and the join waits for it."""
     send, left, steps = AsyncLink.send, [0], 0
@@ -349,7 +351,7 @@ async def test_a_mover_is_killed_at_each_step(
             raise Killed
         return replies
 
-    for number in itertools.count(1):
+    for number in itertools.count(1, each):
         claim = await begun(stepped, mover)
         claim.flow.enqueue("extra", 1, id="e", before=JOIN)
         claim.flow.enqueue("other", 1, id="o", before=JOIN)
@@ -565,7 +567,7 @@ async def test_threads_of_a_handler_add_jobs_at_the_same_time(
         return text(children)
 
     thread = threading.Thread(target=add, args=["second"])
-    monkeypatch.setattr(added, "_ADDING", Lock(), raising=False)
+    monkeypatch.setattr(added, "_adding", Lock())
     monkeypatch.setattr(added, "children_text", meanwhile)
     claim.flow.enqueue("extra", "first", id="first")
     thread.join()
@@ -663,8 +665,9 @@ async def test_a_node_is_away_while_the_flow_is_cancelled_and_forgotten(
     assert gone(stepped, "e")
 
 
+@pytest.mark.parametrize("each", others_later([1, 4], 4))
 async def test_a_failover_undoes_the_end_at_each_step(
-    stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, each: int
 ) -> None:
     """The next attempt adds the same job: the join waits for it, whatever has become of it before."""
     send, left = AsyncLink.send, [0]
@@ -677,7 +680,7 @@ async def test_a_failover_undoes_the_end_at_each_step(
         return replies
 
     with redis.Redis.from_url(stepped.url) as client:
-        for number in itertools.count(1):
+        for number in itertools.count(1, each):
             claim = await begun(stepped, mover)
             part = {key: client.dump(key) for key in client.scan_iter(f"{NAMESPACE}:{{part:*")}
             claim.flow.enqueue("extra", 1, id="e", before=JOIN)

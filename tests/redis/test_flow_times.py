@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from streamdq import FlowState, FlowTimes, NewJob
-from streamdq.operations.flows import parents, times
+from streamdq.store.flows import parents, times
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import Space, opened, taken
 from tests.servers import Server

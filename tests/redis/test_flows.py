@@ -436,7 +436,7 @@ class Mover:
                 for shard in self._topics.all_shards(topic):
                     if topic == FLOWS:
                         await flows._look(shard)
-                    endings = Endings(self._link, self._store, lambda _: None)
+                    endings = Endings(self._link, self._store, lambda _: None, flows.look_at)
                     endings.look_for_shards()
                     await endings._look(shard)
                     await arun(self._link, self._scripts.move(shard, self._topics.known[topic].group_names, 500))

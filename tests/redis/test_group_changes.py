@@ -23,9 +23,9 @@ from tests.turns import others_later
 async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Space, who: str) -> None:
     def remove() -> Iterator[None]:
         space.queue.configure("t", shards=2, groups=["a", "b"])
-        worker, ids = space.queue, [f"j{n}" for n in range(30)]
+        worker, ids = space.queue, [f"j{n}" for n in range(12)]
         worker.enqueue_many("t", [NewJob(id, id=id) for id in ids])
-        for n in range(15):  # some done, some retried, some dead, some running
+        for n in range(8):  # some done, some retried, some dead, some running
             claim = taken(space.queue, "t", "b", timeout=0)
             (claim.finish, lambda claim=claim: claim.fail("x"), lambda claim=claim: claim.bury("x"), int)[n % 4]()
         return configuring(space.queue, groups=["a"])
@@ -46,15 +46,15 @@ async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Spa
             fields = run(space.queue._link, one(space.queue._store.session, shard.progress, "HKEYS", shard.progress))
             assert [field for field in fields if field.startswith(b"b\x1f")] == []
         # The same ids, for a group of the same name: nothing of the old one swallows them.
-        await all_run(space, {f"j{n}" for n in range(30)}, "a")
+        await all_run(space, {f"j{n}" for n in range(12)}, "a")
         space.queue.configure("t", groups=["a", "b"])
-        space.queue.enqueue_many("t", [NewJob(f"j{n}", id=f"j{n}") for n in range(30)])
+        space.queue.enqueue_many("t", [NewJob(f"j{n}", id=f"j{n}") for n in range(12)])
         a, b = Seen(), Seen()
         workers = [space.worker("a"), space.worker("b")]
         for worker, seen in zip(workers, (a, b), strict=True):
             worker.handler("t")(recorder(seen))
         await space.burst(*workers)
-        assert (len(a), len(b)) == (30, 30)
+        assert (len(a), len(b)) == (12, 12)
         assert space.audit().left == 0
 
 

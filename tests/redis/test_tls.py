@@ -18,7 +18,7 @@ from tests.certificates import certificate
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, taken
 from tests.redis.proxies import Losing, proxy
 from tests.servers import Binary, Server, binaries, free_port
-from tests.waiting import eventually
+from tests.waiting import HANG_S, eventually
 
 SPEAKING_TLS = [pytest.param(binary, id=binary.name) for binary in binaries() if binary.speaks_tls]
 
@@ -78,6 +78,35 @@ async def test_certificates_are_read_beside_the_event_loop(secured: Secured, mon
         await queue.enqueue("t", 1, delay="1h")
     assert read_in
     assert threading.current_thread() not in read_in
+
+
+@pytest.mark.parametrize("content", [b"", None])
+async def test_certificates_are_read_anew_for_each_connection(
+    secured: Secured, tmp_path: Path, content: bytes | None
+) -> None:
+    """They are replaced while a program runs."""
+    trusted = tmp_path / "ca.pem"
+    trusted.write_bytes(secured.authority.read_bytes())
+    url = f"rediss://127.0.0.1:{secured.port}/0?ssl_ca_certs={trusted}"
+    async with AsyncQueue(url, NAMESPACE, settings=Space.quick()) as queue:
+
+        async def answers() -> bool:
+            with contextlib.suppress(ServerUnavailable):
+                await queue.stats()
+                return True
+            return False
+
+        async with asyncio.timeout(HANG_S):
+            while not await answers():
+                pass
+            trusted.unlink() if content is None else trusted.write_bytes(content)
+            with secured.server.client() as client:
+                client.client_kill_filter(_type="normal", skipme=True)
+            with pytest.raises(ServerUnavailable, match="its certificates"):
+                await queue.stats()
+            trusted.write_bytes(secured.authority.read_bytes())
+            while not await answers():
+                pass
 
 
 def test_a_queue_keeps_its_connection(secured: Secured) -> None:

@@ -117,6 +117,7 @@ def corners() -> list[Happened]:
         )
     log += _schedule("hopeless", at, 1100, last_helps=False) + _schedule("helps", at, 1100, last_helps=True)
     log += _schedule("few", at, 30, last_helps=False)
+    log += flows_at(at)
     for hour in range(5 * 7 * 24):
         start = MONDAY + hour * HOUR
         week, in_week = divmod(hour, 7 * 24)
@@ -125,6 +126,27 @@ def corners() -> list[Happened]:
             jobs = {30: 60, 50: 0}.get(in_week, jobs)
         log += [done("rhythm", start + 60_000 * i, id=f"r{hour}.{i}") for i in range(jobs)]
     return log
+
+
+def flows_at(at: int) -> list[Happened]:
+    """Flows that have ended: one of a topic whose name looks like more, one whose end was repeated, one that was found
+    without its path at first, two without a path, and one without a row that says more.
+    """
+    none = {"attempt": 0, "consumer": None, "due": None, "moved": None, "started": None}
+
+    def ended(name: str, *accounts: str | None) -> list[Happened]:
+        end = done("streamdq.flows", at, id=name, event="unblocked", created=at - 5000)._replace(**none)  # type: ignore[arg-type]
+        rows = [end._replace(event="flow", entry=f"{at + 1}-{name}{n}", reason=one) for n, one in enumerate(accounts)]
+        return [end, *rows]
+
+    return [
+        *ended("1", "done 3 part=1000,3000 a=7,8,x=0,1000"),
+        *ended("2", "failed 2 part=4500,500", "failed 2 part=4500,500"),
+        *ended("3", "cancelled 2", "cancelled 2 part=5000,0"),
+        *ended("4", "done 40000"),
+        *ended("5", None),
+        *ended("6"),
+    ]
 
 
 def _schedule(topic: str, at: int, jobs: int, *, last_helps: bool) -> list[Happened]:

@@ -245,6 +245,41 @@ def _spread(name: str, values: list[int]) -> dict[str, Any]:
     return {**levels, f"{name}_max_ms": max(values, default=None)}
 
 
+def flows(log: Log) -> Table:
+    accounts: dict[Any, str | None] = {}
+    for e in log:
+        if e.topic == "streamdq.flows" and e.event in ("flow", "unblocked"):
+            one, reason = (e.id, e.created), e.reason if e.event == "flow" else None
+            accounts[one] = max(filter(None, (accounts.get(one), reason)), default=None)
+    took: dict[str | None, list[tuple[bool, int | None, int | None]]] = defaultdict(list)
+    for account in accounts.values():
+        outcome, *words = (account or "").split(" ")
+        failed, waited_ms, ran_ms = outcome in ("failed", "cancelled"), list[int](), list[int]()
+        for name, _, ms in (word.rpartition("=") for word in words[1:]):
+            waited, ran = map(int, ms.split(","))
+            took[name].append((failed, waited, ran))
+            waited_ms.append(waited)
+            ran_ms.append(ran)
+        took[None].append((failed, sum(waited_ms), sum(ran_ms)) if ran_ms else (failed, None, None))
+    whole = sum((waited or 0) + (ran or 0) for _, waited, ran in took[None])
+    table = []
+    for topic, rows in took.items():
+        if not rows:
+            continue
+        waits = [waited for _, waited, _ in rows if waited is not None]
+        runs = [ran for _, _, ran in rows if ran is not None]
+        table.append(
+            {
+                "topic": topic, "flows": len(rows), "failed": sum(row[0] for row in rows), "with_path": len(waits),
+                "waited_ms": sum(waits), "ran_ms": sum(runs),
+                "share": ratio(sum(waits) + sum(runs), whole) if waits else None,
+                "waited_p50_ms": quantile(waits, 0.5), "waited_p95_ms": quantile(waits, 0.95),
+                "ran_p50_ms": quantile(runs, 0.5), "ran_p95_ms": quantile(runs, 0.95),
+            }
+        )  # fmt: skip
+    return table
+
+
 def workers(log: Log) -> Table:
     table = _worked(log, lambda *_: True)
     own = by(table, lambda r: (r["group"], r["consumer"], r["hour"] // DAY))
@@ -575,8 +610,23 @@ class Hours:
         if len(weeks) < 3:
             return None
         halves = [self.between(shown - DAY, shown - DAY // 2 - HOUR), self.between(shown - DAY // 2, shown - HOUR)]
-        shares = [ratio(self.count(name, own), self.count("attempts", own)) or 0.0 for own in (weeks, *halves)]
-        return max(shares[0], min(shares[1:]))
+        shares = [ratio(self.count(name, own), self.count("attempts", own)) or 0.0 for own in halves]
+        return max(self.share_before(name, at), min(shares))
+
+    def of_weeks(self, name: str, at: int) -> tuple[int, int]:
+        return self.count(name, self.earlier(at)), self.count("attempts", self.earlier(at))
+
+    def share_before(self, name: str, at: int) -> float:
+        """The hour's own share in earlier weeks counts by how much a week's hours differ beside chance."""
+        week = self.between(self.clock[at] - WEEK + HOUR, self.clock[at])
+        cells = [self.of_weeks(name, one) for one in week if len(self.earlier(one)) >= 3]
+        n, of = self.of_weeks(name, at)
+        mean = ratio(sum(cell[0] for cell in cells), sum(cell[1] for cell in cells)) or 0.0
+        chance = mean * (1 - mean)
+        beside = sum((part - mean * whole) ** 2 - chance * whole for part, whole in cells)
+        variance = max(0.0, ratio(beside, sum(whole**2 for _, whole in cells)) or 0.0)
+        known = of * variance + chance
+        return mean + (n - of * mean) * variance / known if known else mean
 
     @cache  # noqa: B019
     def share_off(self, name: str, at: int) -> float | None:
@@ -613,7 +663,7 @@ class Hours:
         )
 
     def window_score(self, measure: str, at: int, hours: int) -> float | None:
-        """Of hours that are unusual by themselves what is usual counts."""
+        """None: not unusual. Of hours that are far off by themselves what is usual counts."""
         own = self.window(at, hours)
         return (
             None if own is None else self._done_window(own) if measure == "done" else self._share_window(measure, own)
@@ -637,7 +687,8 @@ class Hours:
         usual = min((e for e in (expected, today) if e is not None), key=lambda e: abs(n - e))
         if off is None or usual < 20 or abs(n - usual) < 0.1 * usual or usual <= n < usual + 5:
             return None
-        return round(off / math.sqrt(1 + 1 / max(1, len(self.earlier(at)) - 2)), 6)
+        score = round(off / math.sqrt(1 + 1 / max(1, len(self.earlier(at)) - 2)), 6)
+        return score if abs(score) > 4 else None
 
     @cache  # noqa: B019
     def _window_off(self, measure: str, own: tuple[int, ...]) -> tuple[float, float, int, float]:
@@ -645,7 +696,7 @@ class Hours:
         usual = sum((self.share(measure, one) or 0.0) * self.n["attempts"][one] for one in own)
         n = sum(
             (self.share(measure, one) or 0.0) * self.n["attempts"][one]
-            if (self.share_score(measure, one) or 0.0) > 3.5 else self.n[measure][one]
+            if (self.share_score(measure, one) or 0.0) > 3.7 else self.n[measure][one]
             for one in own
         )  # fmt: skip
         mean = min(max(usual, of * 1e-6), of * (1 - 1e-6))
@@ -659,10 +710,10 @@ class Hours:
             return max((self._window_off(measure, w)[3] for w in windows if w), default=None)
 
         n, usual, of, off = self._window_off(measure, own)
-        if of < 20 or n < usual + 5 or n < usual + 0.01 * of:
-            return None
         times = (self.middle_day(worst, at) or 0.0) / {3: 2.0, 6: 1.7, 12: 1.4}[hours]
-        return round(off / max(1.0, times), 6)
+        score = round(off / max(1.0, times), 6)
+        limit = 2.9 if n >= 2.5 * usual else 3.5
+        return score if score > limit and of >= 20 and n >= usual + 5 and n >= usual + 0.01 * of else None
 
 
 def _done_off(n: float, expected: float | None, today: float | None, dispersion: float) -> float | None:
@@ -713,13 +764,13 @@ def anomalies(log: Log, slo: int = 1000, tz: str = "UTC") -> Table:
                 score = hours.done_score(at) if measure == "done" else hours.share_score(measure, at)
                 usual = hours.usual(at) if measure == "done" else None if share is None else share * attempts
                 more = 0.0 if usual is None else n - usual
-                limit, matters = 3.5, attempts >= 20 and more >= 5 and more >= 0.01 * attempts
+                limit, matters = 3.7, attempts >= 20 and more >= 5 and more >= 0.01 * attempts
                 if measure == "done" and usual is not None:
                     limit, matters = 4, abs(more) >= 0.1 * usual and (more < 0 or more >= 5)
                 alone, length = score is not None and abs(score) > limit and matters, 1
                 scores = {k: s for k in (3, 6, 12) if (s := hours.window_score(measure, at, k)) is not None}
                 best = max(scores, key=lambda k: (abs(scores[k]), -k), default=1)
-                together = not alone and best > 1 and abs(scores[best]) > limit and scores[best] * more > 0
+                together = not alone and best > 1 and scores[best] * more > 0
                 if together:
                     score, length = scores[best], best
                 table.append(

@@ -92,3 +92,30 @@ def test_the_retries_of_one_job_are_no_incident_but_failures_of_many_jobs_are() 
         for jobs in (1, 5)
     ]
     assert [len(own) for own in failures] == [0, 1]
+
+
+def slight(worse: int) -> list[Happened]:
+    """Of 25 attempts an hour, one in 50 fails, and for so many hours two in 25."""
+    log = []
+    for hour in range(35 * 24):
+        failed = 2 if 33 * 24 <= hour < 33 * 24 + worse else hour % 2
+        log += [
+            done("slight", FIRST + hour * HOUR + n * 1000, id=f"{hour}.{n}", event="dead" if n < failed else "done")
+            for n in range(25)
+        ]
+    return log
+
+
+def test_a_rise_too_slight_for_single_hours_is_found_of_few_attempts() -> None:
+    def failures(worse: int) -> Table:
+        return [row for row in answered(slight(worse), ["incidents"])["incidents"] if row["measure"] == "failed"]
+
+    assert failures(0) == []
+    [found] = failures(6)
+    assert found["first_hour"] >= FIRST + 33 * DAY - 2 * HOUR
+    assert found["last_hour"] <= FIRST + 33 * DAY + 7 * HOUR
+
+
+@pytest.mark.thorough
+def test_a_slight_rise_equals_the_plain_calculation() -> None:
+    assert_same(answered(slight(6), ["incidents"])["incidents"], plain.incidents(slight(6)))

@@ -1465,10 +1465,10 @@ export interface components {
         };
         /**
          * Event
-         * @description What a row is about. The last six come from scripts that no worker calls.
+         * @description What a row is about. The last seven come from scripts that no worker calls.
          * @enum {string}
          */
-        Event: "done" | "retry" | "dead" | "released" | "reclaimed" | "cancelled" | "expired" | "kicked" | "blocked" | "unblocked";
+        Event: "done" | "retry" | "dead" | "released" | "reclaimed" | "cancelled" | "expired" | "kicked" | "blocked" | "unblocked" | "flow";
         /**
          * FailIn
          * @description An attempt that failed.

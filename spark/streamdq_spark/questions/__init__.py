@@ -26,7 +26,7 @@ Value = int | float | str | bool
 QUESTIONS = (
     "punctuality", "punctuality_topics", "lateness_causes", "throughput", "retries", "dead_letters", "time_to_finish",
     "workers", "duplicates", "cost_by_topic", "cost_by_key", "advice", "anomalies", "incidents", "changes", "forecast",
-    "forecast_accuracy", "capacity", "errors", "error_classes", "hosts", "budget", "budget_incidents",
+    "forecast_accuracy", "capacity", "errors", "error_classes", "hosts", "budget", "budget_incidents", "flows",
 )  # fmt: skip
 """The tables, in the order in which they are reported."""
 COMPARED = "compared"

@@ -33,6 +33,22 @@ CREATE FUNCTION share_off(n DOUBLE, mean DOUBLE, of DOUBLE) RETURNS DOUBLE RETUR
     CASE WHEN mean IS NULL THEN NULL WHEN n <= mean THEN 0e0
          ELSE sqrt(greatest(share_deviance(greatest(n - 0.5e0, mean), mean, of), 0e0)) END;
 
+-- Whether such a count, or such a share of the attempts of so many hours, is unusual: its score is beyond the limit, and the
+-- difference matters.
+CREATE FUNCTION is_odd_count(score DOUBLE, n DOUBLE, usual DOUBLE) RETURNS BOOLEAN RETURN
+    abs(score) > 4 AND abs(n - usual) >= 0.1e0 * usual AND (n < usual OR n >= usual + 5);
+CREATE FUNCTION is_odd_share(score DOUBLE, n DOUBLE, usual DOUBLE, attempts DOUBLE, hours BIGINT) RETURNS BOOLEAN RETURN
+    score > CASE WHEN hours = 1 THEN 3.7e0 WHEN n >= 2.5e0 * usual THEN 2.9e0 ELSE 3.5e0 END
+    AND attempts >= 20 AND n >= usual + 5 AND n >= usual + 0.01e0 * attempts;
+
+-- The usual share of an hour of the week, of which n of so many attempts are known: between the mean of the topic's hours and its
+-- own share, by how much those of the hours vary beside chance (Bühlmann, Experience Rating and Credibility, 1967). That variance is
+-- found from sums over these hours: of squares of n, of n times attempts, of squares of attempts, and of attempts.
+CREATE FUNCTION beside_chance(mean DOUBLE, squares DOUBLE, products DOUBLE, of_squares DOUBLE, whole DOUBLE) RETURNS DOUBLE RETURN
+    greatest(squares - 2 * mean * products + mean * mean * of_squares - mean * (1 - mean) * whole, 0e0) / nullif(of_squares, 0e0);
+CREATE FUNCTION usual_share(n DOUBLE, of DOUBLE, mean DOUBLE, variance DOUBLE) RETURNS DOUBLE RETURN
+    coalesce(mean + (n - of * mean) * variance / nullif(of * variance + mean * (1 - mean), 0e0), mean, 0e0);
+
 -- The complement of the error function for x >= 0, off by less than 1.2e-7 of it (Press et al., Numerical Recipes, chapter
 -- 6.2).
 CREATE FUNCTION erfc_series(t DOUBLE) RETURNS DOUBLE RETURN

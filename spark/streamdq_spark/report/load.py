@@ -231,7 +231,8 @@ def anomalies(tables: Tables, tz: str) -> Section:
         )
     ]  # fmt: skip
     section.notes = [
-        "Score: standard deviations from what was expected, of 1 to 12 hours; unusual beyond ± 4, shares beyond 3.5.",
+        "Score: standard deviations from what was expected, of 1 to 12 hours.",
+        "Unusual: beyond ± 4; shares beyond 3.7, over several hours 3.5, or 2.9 at 2.5 times the usual.",
         "Consecutive unusual hours are one incident; the largest difference comes first.",
     ]
     if tz != DEFAULT_TZ:

@@ -21,6 +21,7 @@ from .cost import cost
 from .do_this import do_this
 from .errors import errors, hosts
 from .failures import advice, dead_letters, duplicates, retries
+from .flows import flows
 from .headline import tiles, unusual, worse_and_better
 from .load import anomalies, forecast, throughput, workers
 from .parts import Colours, Section, TableRow, Tables
@@ -32,7 +33,7 @@ TABLES = (
     "punctuality", "punctuality_topics", "lateness_causes", "throughput", "retries", "dead_letters", "time_to_finish",
     "workers", "duplicates", "cost_by_topic", "cost_by_key", "advice", "anomalies", "incidents", "forecast",
     "forecast_accuracy", "changes", "capacity", "budget", "budget_incidents", "errors", "error_classes", "hosts",
-    "compared",
+    "flows", "compared",
 )  # fmt: skip
 _WITH_TOPICS = ("throughput", "punctuality_topics", "advice", "cost_by_topic", "forecast")
 """The first of them that exists tells which topics are the largest."""
@@ -132,6 +133,7 @@ def _sections(tables: Tables, about: About) -> list[Section]:
         "errors": lambda: errors(whole, about.page),
         "dead_letters": lambda: dead_letters(whole, about.page, colours),
         "time_to_finish": lambda: time_to_finish(whole, colours),
+        "flows": lambda: flows(whole, colours),
         "workers": lambda: workers(whole),
         "hosts": lambda: hosts(whole),
         "duplicates": lambda: duplicates(whole, about.page, colours),

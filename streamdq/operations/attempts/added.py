@@ -5,12 +5,12 @@ added together with that end (store/flows/children.py).
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InvalidInput, JobExists, StaleClaim
+from ...forks import ModuleLock
 from ...job.after import MAX_PARENTS, NEVER_MS, After, Parent, Waits, parents_of
 from ...job.flow import FLOWS, FlowJob
 from ...job.job import NewJob, Priority, check_own_topic
@@ -38,7 +38,7 @@ MOST_CHILDREN = 1_000
 """That an attempt can add."""
 MOST_BYTES = 1024 * 1024
 """Of their bodies, and of what else is stored of them: it is one text."""
-_ADDING = threading.Lock()
+_adding = ModuleLock()
 
 
 def add(
@@ -71,7 +71,7 @@ def add(
         children.append(child)
         _check_most(children)
         made.append(FlowJob(topic, child.id, child.key, child.nonce))
-    with _ADDING:
+    with _adding:
         # Another task or thread of the handler may have added some meanwhile, or the attempt has ended.
         _check_goes_on(held)
         held.children = _together(held.children, children, MAX_PARENTS - flow[1])

@@ -29,7 +29,7 @@ from ...link.session import Op, arun, run
 from ...options import suggesting
 from ...process.logs import log
 from ...store.batches import MAX_BYTES
-from ...store.flows import decisions, shards
+from ...store.flows import decisions, parents, shards
 from ...store.jobs.links import Known, follower
 from ...store.jobs.records import Encoded, as_waiting, encode
 from ...store.redis_store import RedisStore
@@ -41,7 +41,6 @@ from ..jobs.after import InFlow, put_in_flow, put_own
 from ..jobs.enqueue import NO_BODY
 from ..jobs.enqueue_many import as_new_job
 from ..jobs.get import REPAIRS
-from . import parents
 
 MOST_STAGES = 1_000
 _WITHIN_MS = 3_600_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
+from itertools import islice
 
 from ...config import MAX_BATCH
 from ...job.after import NEVER_MS
@@ -13,6 +13,7 @@ from ...job.job import Job, JobState, check_id
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...store.flows import decisions, reading, shards
+from ...store.flows.times import Members, times_of
 from ...store.jobs import linked, lookup
 from ...store.jobs.links import StoredParent
 from ...store.jobs.records import nonce_of
@@ -20,7 +21,6 @@ from ...store.redis_store import RedisStore
 from ...store.replies import FoundJob
 from ...store.scripts.flows import Run
 from ..jobs.get import get, job_of
-from .times import Members, times_of
 
 _ACTIVE = ("delayed", "ready", "running")
 
@@ -43,18 +43,12 @@ def _status(store: RedisStore, run: Run, with_times: bool) -> Op[FlowStatus | No
         early = {"b": FlowState.BUILDING, "w": FlowState.CANCELLED}
         return FlowStatus(run.name, early[letter], ()) if letter in early else None
     states = yield from _states(store, jobs)
-    stages, begin = [], 0
-    for topic, count, after, on_failure in own.body["stages"]:
-        counted = dict(Counter(states[begin : begin + count]))
-        stages.append(FlowStage(topic, count, tuple(after), on_failure, counted))
-        begin += count
-    added = groupby(zip(jobs[begin:], states[begin:], strict=True), lambda one: one[0].topic)
-    for topic, some in added:  # at run time
-        counted = dict(Counter(state for _, state in some))
-        stages.append(FlowStage(topic, sum(counted.values()), (), "block", counted))
-    known = Counter(states)
-    times = (yield from _times(store, run, own, Members(jobs, states, stages, own.body))) if with_times else None
-    return FlowStatus(run.name, _state(letter, own.state, known), tuple(stages), times)
+    known, left, stages = [*reading.stages_of(own.body, jobs)], iter(states), []
+    for one in known:
+        counted = dict(Counter(islice(left, one.jobs)))
+        stages.append(FlowStage(one.topic, one.jobs, one.after, one.on_failure, counted))
+    times = (yield from _times(store, run, own, Members(jobs, states, known, own.body))) if with_times else None
+    return FlowStatus(run.name, _state(letter, own.state, Counter(states)), tuple(stages), times)
 
 
 def _times(store: RedisStore, run: Run, own: Job, members: Members) -> Op[FlowTimes]:
@@ -71,8 +65,7 @@ def _state(letter: str, own: JobState, known: Counter[str]) -> FlowState:
         return FlowState.RUNNING
     if own is JobState.WAITING:
         return FlowState.BLOCKED if known["blocked"] else FlowState.RUNNING
-    ends = {how for how, count in known.items() if count} - {"done"}
-    return FlowState.DONE if not ends else FlowState.CANCELLED if ends == {"cancelled"} else FlowState.FAILED
+    return reading.outcome_of(known)
 
 
 def _states(store: RedisStore, jobs: Sequence[StoredParent]) -> Op[list[str]]:

@@ -25,7 +25,7 @@ FIELDS = (
 
 
 class Event(StrEnum):
-    """What a row is about. The last six come from scripts that no worker calls."""
+    """What a row is about. The last seven come from scripts that no worker calls."""
 
     DONE = "done"
     RETRY = "retry"
@@ -37,6 +37,7 @@ class Event(StrEnum):
     KICKED = "kicked"
     BLOCKED = "blocked"  # it waits for other jobs, of which one has failed
     UNBLOCKED = "unblocked"  # those that it waited for have ended
+    FLOW = "flow"  # a flow has ended; the mover writes it
 
 
 class ColumnType(StrEnum):
@@ -80,7 +81,8 @@ COLUMNS = (
         "reason",
         _STRING,
         True,
-        "why the job is dead: exhausted, buried, invalid or crashed; aborted, if it was cancelled while it ran",
+        "why the job is dead: exhausted, buried, invalid or crashed; aborted, if it was cancelled while it ran; of a "
+        "flow, how it ended, and its critical path",
     ),
     Column("body_bytes", _INT64, True, "the size of the body, as it is stored"),
     Column("key", _STRING, True, "the job's key, if it has one"),

@@ -66,6 +66,14 @@ class FlowScripts(ScriptCalls):
         pairs = zip(rest[::2], rest[1::2], strict=True)
         return Decided(state.decode(), left, [ending_in(field.decode(), text.decode()) for field, text in pairs])
 
+    def record_flows(self, shard: ShardKeys, seen: tuple[str, str], rows: Sequence[str]) -> Op[bool]:
+        """``seen``: up to which entry of the history this mover had looked before, and has now. False: another one has
+        looked meanwhile, or the topic was deleted.
+        """
+        args = (self._history, *seen, *rows)
+        reply: int = yield from self._run("record_flows", keys_of("record_flows", shard), args)
+        return reply == 1
+
     def sweep_flows(self, shard: ShardKeys, limit: int) -> Op[Swept]:
         args = (self._now(), self._history, limit)
         now_ms, left, next_ms, *late = yield from self._run("sweep_flows", keys_of("sweep_flows", shard), args)

@@ -93,6 +93,16 @@ def test_what_is_no_login_is_not_sent(given: Any) -> None:
     assert shared.get() == ("me", "secret")
 
 
+@pytest.mark.parametrize("given", [("me", ""), ("",), ("me", b"")])
+def test_while_a_file_is_written_the_last_password_is_used(given: Any) -> None:
+    provider = Given(("me", "secret"))
+    shared = Credentials(provider)
+    shared.get()
+    provider.given = given
+    assert shared.get() == ("me", "secret")
+    assert Credentials(provider).get() == given, "of a user without a password"
+
+
 def test_a_provider_lives_no_longer_than_its_links() -> None:
     provider = Given(("me", "secret"))
     found, is_gone = credentials_of(provider), weakref.ref(provider)

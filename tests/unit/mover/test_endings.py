@@ -29,7 +29,7 @@ class Asking(Rig):
             "attach": lambda call: self.answer() if self.is_of("lost", call) else [[b"L", 0, b""]] * self.size(call, 3),
             "deliver": lambda call: [1] * self.size(call, 4),
         }  # fmt: skip
-        self.endings = Endings(self.link, self.store, lambda _: None)
+        self.endings = Endings(self.link, self.store, lambda _: None, lambda _: None)
         self.endings.look_for_shards()
 
     def is_of(self, topic: str, call: Call) -> bool:

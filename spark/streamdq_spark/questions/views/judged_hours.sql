@@ -2,10 +2,12 @@
 -- day.
 WITH strongest AS (
     SELECT topic, hour,
-        max_by(hours, (abs(done_score), -hours)) FILTER (WHERE done_score IS NOT NULL) AS done_hours,
-        max_by(done_score, (abs(done_score), -hours)) FILTER (WHERE done_score IS NOT NULL) AS done_score,
-        max_by(hours, (failed_score, -hours)) FILTER (WHERE failed_score IS NOT NULL) AS failed_hours, max(failed_score) AS failed_score,
-        max_by(hours, (late_score, -hours)) FILTER (WHERE late_score IS NOT NULL) AS late_hours, max(late_score) AS late_score
+        max_by(hours, (abs(done_score), -hours)) FILTER (WHERE done_odd) AS done_hours,
+        max_by(done_score, (abs(done_score), -hours)) FILTER (WHERE done_odd) AS done_score,
+        max_by(hours, (failed_score, -hours)) FILTER (WHERE failed_odd) AS failed_hours,
+        max(failed_score) FILTER (WHERE failed_odd) AS failed_score,
+        max_by(hours, (late_score, -hours)) FILTER (WHERE late_odd) AS late_hours,
+        max(late_score) FILTER (WHERE late_odd) AS late_score
     FROM windows
     GROUP BY topic, hour
 ), busy AS (
@@ -26,7 +28,7 @@ WITH strongest AS (
     SELECT *, coalesce(CASE measure
             WHEN 'done' THEN abs(score) > 4 AND abs(value - usual) >= 0.1e0 * usual AND (value < usual OR value >= usual + 5)
             ELSE score > 3.5 AND attempts >= 20 AND value >= usual + 5 AND value >= usual + 0.01e0 * attempts END, false) AS alone,
-        coalesce(abs(window_score) > CASE measure WHEN 'done' THEN 4 ELSE 3.5 END AND window_score * (value - usual) > 0, false) AS together
+        coalesce(window_score * (value - usual) > 0, false) AS together
     FROM listed
 )
 SELECT topic, hour, measure, value, usual, attempts, weeks, CASE WHEN together AND NOT alone THEN window_hours ELSE 1 END AS hours,

@@ -8,7 +8,7 @@
 --   attempts       integer   and done, failed, late
 --   weeks          integer
 --   part           number    of the jobs done in a week: the mean without the least and the greatest
---   failed_before  number    shares of the attempts of these hours
+--   failed_before  number    usual shares of the attempts, by these hours and those of the topic's last seven days
 --   late_before    number
 WITH numbered AS (
     SELECT *, row_number() OVER (PARTITION BY topic, clock ORDER BY hour) AS of_clock,
@@ -32,10 +32,25 @@ WITH numbered AS (
         coalesce(sum(part) FILTER (WHERE place > 1 AND place < n), 0e0) / nullif(max(n) - 2, 0) AS part
     FROM placed
     GROUP BY topic, hour
+), known AS (
+    SELECT b.*, coalesce(e.weeks, 0) AS weeks, CASE WHEN e.weeks >= 3 THEN e.part END AS part,
+        CASE WHEN e.weeks >= 3 THEN CAST(e.attempts AS DOUBLE) END AS of_n,
+        CASE WHEN e.weeks >= 3 THEN CAST(e.failed AS DOUBLE) END AS failed_n,
+        CASE WHEN e.weeks >= 3 THEN CAST(e.late AS DOUBLE) END AS late_n
+    FROM begun b
+    LEFT JOIN earlier_weeks e ON e.topic = b.topic AND e.hour = b.hour
+), added AS (
+    SELECT *, sum(of_n) OVER week AS whole, sum(of_n * of_n) OVER week AS of_squares,
+        share(sum(failed_n) OVER week, sum(of_n) OVER week) AS failed_mean, sum(failed_n * failed_n) OVER week AS failed_squares,
+        sum(failed_n * of_n) OVER week AS failed_products,
+        share(sum(late_n) OVER week, sum(of_n) OVER week) AS late_mean, sum(late_n * late_n) OVER week AS late_squares,
+        sum(late_n * of_n) OVER week AS late_products
+    FROM known
+    WINDOW week AS (PARTITION BY topic ORDER BY clock RANGE BETWEEN 167 PRECEDING AND CURRENT ROW)
 )
-SELECT b.topic, b.hour, b.clock, b.before, b.begin, b.attempts, b.done, b.failed, b.late, coalesce(e.weeks, 0) AS weeks,
-    CASE WHEN e.weeks >= 3 THEN e.part END AS part,
-    CASE WHEN e.weeks >= 3 THEN coalesce(share(e.failed, e.attempts), 0e0) END AS failed_before,
-    CASE WHEN e.weeks >= 3 THEN coalesce(share(e.late, e.attempts), 0e0) END AS late_before
-FROM begun b
-LEFT JOIN earlier_weeks e ON e.topic = b.topic AND e.hour = b.hour
+SELECT topic, hour, clock, before, begin, attempts, done, failed, late, weeks, part,
+    CASE WHEN of_n IS NOT NULL THEN usual_share(failed_n, of_n, failed_mean,
+        beside_chance(failed_mean, failed_squares, failed_products, of_squares, whole)) END AS failed_before,
+    CASE WHEN of_n IS NOT NULL THEN usual_share(late_n, of_n, late_mean,
+        beside_chance(late_mean, late_squares, late_products, of_squares, whole)) END AS late_before
+FROM added

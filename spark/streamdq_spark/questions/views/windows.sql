@@ -1,5 +1,5 @@
--- windows: the 3, 6 and 12 hours that end with an hour, together. Hours that are unusual by themselves count as usual: so these tell
--- of what is too slight for a single hour.
+-- windows: the 3, 6 and 12 hours that end with an hour, together. Hours that are far off by themselves count as usual: so these tell
+-- of what is too slight for a single hour, and not of one job of a small topic that fails again and again within an hour.
 --
 -- How much such sums vary, and the worst share of a usual day, come from the last seven days, as those of single hours. The median
 -- of so few independent sums a day is below their mean: by the median of a chi-square distribution. Sums below 20 are not judged: a mean
@@ -9,20 +9,20 @@
 --   topic         text
 --   hour          integer   the last
 --   hours         integer   3, 6 or 12
---   done_off      number    how far, in jobs or attempts
---   failed_off    number
---   late_off      number
---   done_score    number    null: not all hours are known; or it does not matter
+--   done_score    number    null: not known, or of too few
 --   failed_score  number
 --   late_score    number
+--   done_odd      flag
+--   failed_odd    flag
+--   late_odd      flag
 WITH lately AS (  -- seven days, the one before these, and what begins before
     SELECT * FROM hour_scores WHERE hour >= :first_hour - 216
 ), cleaned AS (
     SELECT topic, hour, clock, hours, attempts, done, expected, expected_today, dispersion, weeks, failed_usual, late_usual,
         CASE WHEN done_score IS NOT NULL AND failed_score IS NOT NULL AND late_score IS NOT NULL THEN 1 END AS known,
-        CASE WHEN abs(done_score) > 4 THEN done_usual ELSE done END AS done_kept,
-        CASE WHEN failed_score > 3.5 THEN failed_usual ELSE failed END AS failed_kept,
-        CASE WHEN late_score > 3.5 THEN late_usual ELSE late END AS late_kept
+        CASE WHEN is_odd_count(done_score, done, done_usual) THEN done_usual ELSE done END AS done_kept,
+        CASE WHEN failed_score > 3.7 THEN failed_usual ELSE failed END AS failed_kept,
+        CASE WHEN late_score > 3.7 THEN late_usual ELSE late END AS late_kept
     FROM lately
     CROSS JOIN (VALUES (3), (6), (12)) AS lengths(hours)
 ), summed AS (
@@ -65,18 +65,20 @@ WITH lately AS (  -- seven days, the one before these, and what begins before
     JOIN of_clock c ON c.topic = s.topic AND c.hours = s.hours AND c.clock = s.clock - 24 * s.days_ago
     GROUP BY s.topic, s.hours, s.clock
 ), nearest AS (
-    SELECT a.*, CASE WHEN u.dispersion IS NOT NULL THEN 1 / greatest(u.dispersion, a.least, 1e-6) END AS size, u.failed_times, u.late_times,
+    SELECT a.*, CASE WHEN u.dispersion IS NOT NULL THEN 1 / greatest(u.dispersion, a.least, 1e-6) END AS size,
+        greatest(coalesce(u.failed_times, 0e0), 1e0) AS failed_times, greatest(coalesce(u.late_times, 0e0), 1e0) AS late_times,
         CASE WHEN abs(done_kept - expected_today) < abs(done_kept - expected) THEN expected_today ELSE expected END AS done_usual
     FROM apart a
     JOIN usual_days u ON u.topic = a.topic AND u.hours = a.hours AND u.clock = a.clock
+), scored AS (
+    SELECT topic, hour, hours, attempts, done_kept, done_usual, failed, failed_usual, late, late_usual,
+        CASE WHEN size IS NOT NULL AND done_usual >= 20
+             THEN round(done_off(done_kept, expected, expected_today, done_usual, size) / sqrt(1 + 1 / greatest(weeks - 2, 1)), 6)
+        END AS done_score,
+        round(failed_z / failed_times, 6) AS failed_score, round(late_z / late_times, 6) AS late_score
+    FROM nearest
 )
-SELECT topic, hour, hours, done_kept - done_usual AS done_off, failed - failed_usual AS failed_off, late - late_usual AS late_off,
-    CASE WHEN size IS NOT NULL AND done_usual >= 20 AND abs(done_kept - done_usual) >= 0.1e0 * done_usual
-              AND (done_kept < done_usual OR done_kept >= done_usual + 5)
-         THEN round(done_off(done_kept, expected, expected_today, done_usual, size) / sqrt(1 + 1 / greatest(weeks - 2, 1)), 6)
-    END AS done_score,
-    CASE WHEN attempts >= 20 AND failed >= failed_usual + 5 AND failed >= failed_usual + 0.01e0 * attempts
-         THEN round(failed_z / greatest(coalesce(failed_times, 0e0), 1e0), 6) END AS failed_score,
-    CASE WHEN attempts >= 20 AND late >= late_usual + 5 AND late >= late_usual + 0.01e0 * attempts
-         THEN round(late_z / greatest(coalesce(late_times, 0e0), 1e0), 6) END AS late_score
-FROM nearest
+SELECT topic, hour, hours, done_score, failed_score, late_score, is_odd_count(done_score, done_kept, done_usual) AS done_odd,
+    is_odd_share(failed_score, failed, failed_usual, attempts, hours) AS failed_odd,
+    is_odd_share(late_score, late, late_usual, attempts, hours) AS late_odd
+FROM scored

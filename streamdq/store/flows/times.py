@@ -9,15 +9,16 @@ from statistics import median_low
 from typing import Any
 
 from ...config import MAX_BATCH
-from ...job.flow import FlowStage, FlowStep, FlowTimes, StageTimes
+from ...job.flow import FlowStep, FlowTimes, StageTimes
 from ...keys import ShardKeys
 from ...link.session import Op, Session
-from ...store.entries import ms_of
-from ...store.history import history_reads
-from ...store.history.rows import Event, HistoryRow, id_and_key_in, known_row_in
-from ...store.jobs.links import StoredParent
-from ...store.stream_entries import Entry
+from ..entries import ms_of
+from ..history import history_reads
+from ..history.rows import Event, HistoryRow, id_and_key_in, known_row_in
+from ..jobs.links import StoredParent
+from ..stream_entries import Entry
 from . import parents
+from .reading import Stage
 
 LOOKBACK_ROWS, ROWS_PER_JOB = 10_000, 4
 """So many rows of the history are looked through, of all shards together, and so many more for each job."""
@@ -49,7 +50,7 @@ class Members:
     """The jobs of a flow. ``states``: of each, or how it has ended. ``body``: of the flow's own job."""
 
     def __init__(
-        self, jobs: Sequence[StoredParent], states: Sequence[str], stages: Sequence[FlowStage], body: Mapping[str, Any]
+        self, jobs: Sequence[StoredParent], states: Sequence[str], stages: Sequence[Stage], body: Mapping[str, Any]
     ) -> None:
         self.jobs, self.states = jobs, states
         self.stages = [(one.jobs, *one.after) for one in stages]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdq.operations.flows.parents import MOST_NUMBERS, Run, add_to, all_of, each_of, ranges_of, written
+from streamdq.store.flows.parents import MOST_NUMBERS, Run, add_to, all_of, each_of, ranges_of, written
 
 NUMBERS = st.lists(st.integers(0, 30), unique=True, max_size=8).map(sorted)
 
