@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from . import links
 from .model import NO_LIMIT, Call, Delivery, KeyLimit, Model, Shard, Step, Tracked, due_of, key_in, shard_of, whole
 
 _LETTERS = re.compile(rb"\|([^:|]+):d([^|]*)")
@@ -332,6 +333,7 @@ def drop_shard(model: Model, call: Call) -> None:
         _must_be_empty(model, call.shard, jobs)
     model.cleared |= {receipt for receipt in model.receipts if receipt[0] == call.shard}
     model.lose([job for job in model.jobs.values() if job.shard == call.shard], "deleted", call.shard)
+    links.forget_put_in(model, call.shard)
     for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts):
         known.pop(call.shard, None)
     model.free_from = {limited: at for limited, at in model.free_from.items() if limited[0] != call.shard}

@@ -99,6 +99,13 @@ def was_put_in(model: Model, shard: Shard, nonce: str) -> bool:
     return child.shard == shard and (not model.lost_data or child.first in model.jobs)
 
 
+def forget_put_in(model: Model, shard: Shard) -> None:
+    """The shard was deleted, and with it who has been there: a child may be put in again."""
+    for child in model.children.values():
+        if child.shard == shard:
+            child.first, child.shard = "", None
+
+
 def child_is_put_in(model: Model, job: Tracked, nonce: str, waits: Sequence[bytes]) -> None:
     child = model.children.get(nonce)
     topic, number, life, id = waits[1].decode().split("\x1f")

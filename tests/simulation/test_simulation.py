@@ -63,6 +63,7 @@ FOUND = {
     1097310206153014: "the judge forgot that a group which joins again may leave two rows of a job in the archive",
     20261129014: "the judge forgot that a job may wait in a group that joined after it, and be replaced there",
     155692423741027: "the judge forgot that an attempt whose stream was deleted goes on when its consumer leaves",
+    920001860: "the judge forgot that a topic which is deleted forgets which jobs its flows have added",
 }
 """Seeds that broke a promise once, or seemed to."""
 
