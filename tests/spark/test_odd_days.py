@@ -94,11 +94,11 @@ def test_the_retries_of_one_job_are_no_incident_but_failures_of_many_jobs_are() 
     assert [len(own) for own in failures] == [0, 1]
 
 
-def slight(worse: int) -> list[Happened]:
+def slight(worse: int, failing: int = 2) -> list[Happened]:
     """Of 25 attempts an hour, one in 50 fails, and for so many hours two in 25."""
     log = []
     for hour in range(35 * 24):
-        failed = 2 if 33 * 24 <= hour < 33 * 24 + worse else hour % 2
+        failed = failing if 33 * 24 < hour <= 33 * 24 + worse else hour % 2
         log += [
             done("slight", FIRST + hour * HOUR + n * 1000, id=f"{hour}.{n}", event="dead" if n < failed else "done")
             for n in range(25)
@@ -114,6 +114,16 @@ def test_a_rise_too_slight_for_single_hours_is_found_of_few_attempts() -> None:
     [found] = failures(6)
     assert found["first_hour"] >= FIRST + 33 * DAY - 2 * HOUR
     assert found["last_hour"] <= FIRST + 33 * DAY + 7 * HOUR
+
+
+def test_a_share_of_one_hour_has_one_limit() -> None:
+    """3.7, for the tables as for the plain calculation."""
+    log = slight(1, failing=6)
+    found = [row for row in answered(log, ["anomalies"])["anomalies"] if row["measure"] == "failed"]
+    (near,) = (row for row in found if row["score"] is not None and row["score"] > 3.5)
+    assert near["score"] < 3.7
+    assert (near["hours"], near["anomaly"]) == (1, False)
+    assert_same(found, [row for row in plain.anomalies(log) if row["measure"] == "failed"])
 
 
 @pytest.mark.thorough

@@ -26,8 +26,7 @@ WITH strongest AS (
     WHERE before >= begin
 ), by_themselves AS (
     SELECT *, coalesce(CASE measure
-            WHEN 'done' THEN abs(score) > 4 AND abs(value - usual) >= 0.1e0 * usual AND (value < usual OR value >= usual + 5)
-            ELSE score > 3.5 AND attempts >= 20 AND value >= usual + 5 AND value >= usual + 0.01e0 * attempts END, false) AS alone,
+            WHEN 'done' THEN is_odd_count(score, value, usual) ELSE is_odd_share(score, value, usual, attempts, 1) END, false) AS alone,
         coalesce(window_score * (value - usual) > 0, false) AS together
     FROM listed
 )
