@@ -78,7 +78,7 @@ for i = 6, #ARGV, 5 do
       local job = {group = group, id = id, record = record, progress = p}
       forget_result(s, job)
       go_on(s, job)
-      job_returns(s, id, life_of(redis.call('HGET', jobs, id)))
+      job_returns(s, job, life_of(redis.call('HGET', jobs, id)))
       redis.call('HSET', archive, receipt, 1)
       rows[#rows + 1] = rare_row(s, 'kicked', job, {due = p.deadline})
     else

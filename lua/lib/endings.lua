@@ -61,18 +61,27 @@ end
 local function job_goes_on(s, id)
   local f = waited_for(s, id)
   if not f or f.how ~= 'dead' or is_dead(s, id) then return end
-  f.how, f.generation = '', next_generation(s, f)
+  f.how, f.generation = f.away ~= '' and 'archived' or '', next_generation(s, f)
   tell_followers(s, id, f)
 end
 
--- job_returns(s, id, life): an archived job is back, perhaps after it had left the pool. The caller has written that.
-local function job_returns(s, id, life)
+-- job_returns(s, job, life): an archived job is back for job.group, perhaps after it had left the pool. The caller has written
+-- that.
+local function job_returns(s, job, life)
+  local id = job.id
   local key, endings, left = link_key(s, 'followers'), link_key(s, 'endings'), id .. '\31' .. life
   local f = waited_for(s, id)
   local text = s.linked and not f and redis.call('HGET', key, left)
   if text then f = followers_in(text) end
-  if not f or f.how ~= 'archived' then return end
-  f.how, f.generation = is_dead(s, id) and 'dead' or '', next_generation(s, f)
+  if not f or f.how ~= 'archived' and f.how ~= 'dead' then return end
+  local away = {} -- of other groups; one that has left the topic gets nothing back
+  for name in string.gmatch(f.away, '[^,]+') do
+    for _, served in ipairs(s.groups) do
+      if name == served and name ~= job.group then away[#away + 1] = name end
+    end
+  end
+  f.away = table.concat(away, ',')
+  f.how, f.generation = is_dead(s, id) and 'dead' or f.away ~= '' and 'archived' or '', next_generation(s, f)
   tell_followers(s, id, f)
   redis.call('HDEL', key, left)
   redis.call('ZREM', endings, left)

@@ -1,7 +1,7 @@
 -- include: link_key
 
 -- Jobs that others wait for (`after`). HASH `followers`, id of the job -> text; its first line is
---   life|generation|how
+--   life|generation|how, and |away
 -- and each further line one that waits for it, in fields separated by \31: attached_ms, topic, shard, index, nonce, id
 -- attached_ms 0 = the follower was there before the job could start; else it may have to come yet; 0+ = it is a child of the
 --             job, and those of the other followers wait for it, too, which are named behind that: \30NONCE\29ID each; and its
@@ -13,6 +13,7 @@
 --             cancelled, replaced, expired, purged, left (with its groups), lost; archived, unless it is restored.
 --             A '+' behind it: a group has done the job, and nothing else tells so (end_in_group). A '*' behind that: its
 --             handler has added jobs to its flow, its children, which are to be put in (ID\31LIFE\31+ has them); '&': they are
+-- away        groups in whose archive it is, 'a,b', behind a '|'; it has to come back for each. None: without the '|'
 -- index       of the job among those that the follower waits for, from 0; +LIFE if it is a child of one of them (waits.lua)
 -- nonce, id   of the follower
 -- When the job leaves the pool, its field becomes ID\31LIFE: a later job with the same id has nothing to do with it.
@@ -21,16 +22,17 @@
 -- The settings field `linked` says that there may be followers or dependents (dependents.lua). Otherwise
 -- nothing here costs a command.
 
--- followers_in(text): returns {life=, generation=, how=, plus=, adds=, list=}; adds: '*', '&' or ''; list: the lines of the
--- followers, each with its end
+-- followers_in(text): returns {life=, generation=, how=, plus=, adds=, away=, list=}; adds: '*', '&' or ''; list: the lines of
+-- the followers, each with its end
 local function followers_in(text)
-  local life, generation, how, plus, adds, list = string.match(text, '^([^|]*)|(%d+)|(%a*)(%+?)([*&]?)\n(.*)$')
-  return {life = life, generation = tonumber(generation), how = how, plus = plus, adds = adds, list = list}
+  local life, generation, how, plus, adds, away, list = string.match(text, '^([^|]*)|(%d+)|(%a*)(%+?)([*&]?)|?([^\n]*)\n(.*)$')
+  return {life = life, generation = tonumber(generation), how = how, plus = plus, adds = adds, away = away, list = list}
 end
 
--- followers_text(f): returns what followers_in reads
+-- followers_text(f): returns what followers_in reads; f.away nil = ''
 local function followers_text(f)
-  return string.format('%s|%.0f|%s%s%s\n', f.life, f.generation, f.how, f.plus, f.adds) .. f.list
+  local away = (f.away or '') ~= '' and '|' .. f.away or ''
+  return string.format('%s|%.0f|%s%s%s%s\n', f.life, f.generation, f.how, f.plus, f.adds, away) .. f.list
 end
 
 -- keep_followers(s, field, f): writes what followers_in reads.

@@ -20,7 +20,7 @@ _PER_FIELD = 500
 _HEAD = re.compile(rb"(\d+)\|(\d+)\|(\d+)\|(\d+)\|(block|run|cancel)(?:\+|=\d+!?)?\|(\d+)(\+?)")
 _STATES = re.compile(rb"([.odcrepagl]*)((?:,\d+=\d+)*)")
 _FOLLOWERS = re.compile(
-    rb"([^|\n]+)\|(\d+)\|([a-z]*)\+?[*&]?\n"
+    rb"([^|\n]+)\|(\d+)\|([a-z]*)\+?[*&]?(?:\|[a-z,]+)?\n"
     rb"((?:\d+(?:\+[^\x1f\n]*)?\x1f[^\x1f\n]+\x1f\d+\x1f(?:\d+|\+\w+)\x1f[^\x1f\n]+\x1f[^\x1f\n]+\n)+)"
 )
 

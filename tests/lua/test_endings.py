@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -230,6 +231,81 @@ def test_back_from_the_archive_while_others_have_it(linked: Linked, two: Shard) 
     two.clock.advance("1s")
     two.call("kick", "b", 0, ["p"])
     assert notified(linked) == [("p", "")]
+
+
+def back(shard: Shard, group: str, jobs: list[Any]) -> None:
+    shard.clock.advance("1s")
+    assert shard.call("restore", group, 1, jobs) == [True]
+
+
+@pytest.mark.parametrize("left", ["a", "b"])
+def test_back_from_the_archive_for_one_of_two_groups(linked: Linked, two: Shard, left: str) -> None:
+    """It is not done before it has come back for the other one, and that has done it."""
+    other = "b" if left == "a" else "a"
+    for group in "ab":
+        two.bury(two.take(group), group=group)
+    jobs = {group: archive(two, group) for group in "ab"}
+    linked.tell()
+    back(two, other, jobs[other])
+    linked.tell()
+    two.finish(two.take(other), group=other)
+    linked.tell()
+    assert linked.is_blocked("d")
+    back(two, left, jobs[left])
+    linked.tell()
+    assert not linked.is_blocked("d")
+    two.finish(two.take(left), group=left)
+    assert linked.tell() == [2]
+
+
+def test_in_the_archive_of_one_group_and_kicked_in_another(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "c"])
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.put("d", "p")
+    for group in "abc":
+        shard.bury(shard.take(group), group=group)
+    jobs = {group: archive(shard, group) for group in "ab"}
+    linked.tell()
+    back(shard, "a", jobs["a"])
+    assert notified(linked) == [("p", "dead")]
+    shard.clock.advance("1s")
+    shard.call("kick", "c", 0, ["p"])
+    assert notified(linked) == [("p", "archived")], "for b"
+    back(shard, "b", jobs["b"])
+    assert notified(linked) == [("p", "")]
+    linked.tell()
+    for group in "abc":
+        shard.finish(shard.take(group), group=group)
+    assert linked.tell() == [2]
+
+
+def test_back_from_the_archive_while_it_is_dead_in_another_group(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "c"])
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.put("d", "p")
+    for group in "abc":
+        shard.bury(shard.take(group), group=group)
+    for group in "ab":
+        back(shard, group, archive(shard, group))
+    assert notified(linked) == [("p", "dead")]
+    shard.clock.advance("1s")
+    shard.call("kick", "c", 0, ["p"])
+    assert notified(linked) == [("p", "")]
+
+
+def test_a_group_that_leaves_gets_nothing_back_from_the_archive(linked: Linked, two: Shard) -> None:
+    for group in "ab":
+        two.bury(two.take(group), group=group)
+    jobs = {group: archive(two, group) for group in "ab"}
+    linked.tell()
+    two.topic(groups=["a"])
+    back(two, "a", jobs["a"])
+    linked.tell()
+    assert not linked.is_blocked("d")
+    two.finish(two.take("a"), group="a")
+    assert linked.tell() == [2]
 
 
 def test_it_is_in_the_archive_and_fails_in_another_group(linked: Linked, two: Shard) -> None:

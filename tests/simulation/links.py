@@ -234,10 +234,7 @@ def outcome(model: Model, job: Tracked | None) -> str:
     """open, done, dead (a kick may change that) or failed. None: it is lost."""
     if job is None or job.gone:
         return "failed"
-    groups = {*model.groups.get(job.shard, {})}
-    if job.only:  # it came back from the archive for these, and Redis has forgotten how others had ended it
-        groups &= job.only
-    ends = [one.ended for group, one in job.deliveries.items() if group in groups]
+    ends = [one.ended for group, one in job.deliveries.items() if group in model.groups.get(job.shard, {})]
     if "dead" in ends:
         return "dead"
     if any(end in _FOR_GOOD for end in ends):

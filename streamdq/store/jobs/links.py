@@ -108,7 +108,7 @@ def endings_in(reply: Sequence[Any]) -> Endings:
 def ending_in(field: str, text: str) -> Ending:
     """``text``: as it is stored in ``followers``."""
     head, *lines = text.split("\n")
-    _, generation, how = head.split("|") if head else ("", "0", "")
+    _, generation, how, *_ = head.split("|") if head else ("", "0", "")
     children = how[-1:] if how[-1:] in (TO_PUT_IN, PUT_IN) and SEPARATOR in field else ""
     known = how.rstrip("+" + TO_PUT_IN + PUT_IN)
     return Ending(field, int(generation), known, [_follower(line) for line in lines if line], children)
