@@ -6,8 +6,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
-from functools import cache, partial
+from collections.abc import Generator, Iterator
+from functools import cache
 from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,7 +99,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Nor does it make those of parameters that are left to ``make test-all``."""
     if "not thorough" not in metafunc.config.getoption("markexpr"):
         return
-    metafunc.parametrize = partial(_parametrize_now, metafunc.parametrize)  # type: ignore[method-assign]
     for name in metafunc.fixturenames:
         for fixture in metafunc._arg2fixturedefs.get(name, ()):
             first = [each for each in fixture.params or () if not _is_later(each)]
@@ -107,23 +106,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                 vars(fixture)["params"] = first
 
 
-def _parametrize_now(
-    parametrize: Callable[..., None], names: Any, values: Iterable[object], *more: Any, **how: Any
-) -> None:
-    """Without what is left to ``make test-all``, unless the place of a value is a part of its test's name."""
-    values = list(values)
-    now = [each for each in values if not _is_later(each)]
-    named = all(getattr(each, "id", None) or _is_its_own_name(each) for each in now)
-    parametrize(names, now if now and named and not (more or how.get("ids")) else values, *more, **how)
-
-
-def _is_its_own_name(value: object) -> bool:
-    parts = value.values if isinstance(value, ParameterSet) else value if isinstance(value, tuple) else (value,)
-    return all(part is None or isinstance(part, str | int | float | type) for part in parts)
-
-
 def _is_later(parameter: object) -> bool:
-    """Whether this parameter of a test or a fixture belongs to the second stage."""
+    """Whether this parameter of a fixture belongs to the second stage."""
     if not isinstance(parameter, ParameterSet):
         return False
     marks = {getattr(mark, "name", "") for mark in parameter.marks}

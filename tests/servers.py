@@ -115,7 +115,7 @@ class Server:
             "appendonly": "yes" if appendonly else "no",
             "logfile": "redis.log",
             **({"unixsocket": str(self.socket_path)} if unix else {}),
-            **({"enable-debug-command": "yes", "latency-tracking": "no"} if self.binary.version >= (7,) else {}),
+            **({"enable-debug-command": "yes"} if self.binary.version >= (7,) else {}),
             **(options or {}),
         }
         self._process: subprocess.Popen[bytes] | None = None

@@ -20,6 +20,7 @@ from .shard_loop import ShardLoop
 from .shard_timers import NEVER
 
 _AT_ONCE = 50
+_AGAIN_S = 1.0  # after another mover has looked, or the topic was deleted
 _PATHS_S = 0.05
 """If it has looked for critical paths for so long, it does other things for nine times as long."""
 
@@ -61,7 +62,7 @@ class Flows(ShardLoop):
                 account = ended.account_of(self._session, shard, end, with_path=not is_full)
                 row = ended.row_of(end, await arun(self._link, account))
                 if not await arun(self._link, self._scripts.record_flows(shard, (seen, until), [row])):
-                    return time.monotonic()
+                    return time.monotonic() + _AGAIN_S
                 seen, spent = until, time.monotonic() - begun
                 if spent > _PATHS_S and not is_full:
                     self._paths_from = time.monotonic() + 9 * spent

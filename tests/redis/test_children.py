@@ -337,32 +337,39 @@ async def test_what_is_refused(stepped: Space, mover: Mover, monkeypatch: pytest
     assert stepped.stats("extra").ready == 1
 
 
+async def killed_behind(mover: Mover, number: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether the mover was killed, behind its so manyth call; it may need fewer."""
+    send, left = AsyncLink.send, number
+
+    async def cut(link: AsyncLink, *args: Any, **named: Any) -> Any:
+        nonlocal left
+        replies = await send(link, *args, **named)
+        left -= 1
+        if left == 0:
+            raise Killed
+        return replies
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AsyncLink, "send", cut)
+        try:
+            await mover.look()
+        except (Killed, BaseExceptionGroup):
+            return True
+    return False
+
+
 @pytest.mark.parametrize("each", others_later([1, 4], 4))
 async def test_a_mover_is_killed_at_each_step(
     stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, each: int
 ) -> None:
     """What was added is put in once, and the join waits for it."""
-    send, left, steps = AsyncLink.send, [0], 0
-
-    async def cut(link: AsyncLink, *args: Any, **named: Any) -> Any:
-        replies = await send(link, *args, **named)
-        left[0] -= 1
-        if left[0] == 0:
-            raise Killed
-        return replies
-
+    steps = 0
     for number in itertools.count(1, each):
         claim = await begun(stepped, mover)
         claim.flow.enqueue("extra", 1, id="e", before=JOIN)
         claim.flow.enqueue("other", 1, id="o", before=JOIN)
         claim.finish()
-        left[0], was_killed = number, False
-        with monkeypatch.context() as patch:
-            patch.setattr(AsyncLink, "send", cut)
-            try:
-                await mover.look()
-            except (Killed, BaseExceptionGroup):
-                was_killed = True
+        was_killed = await killed_behind(mover, number, monkeypatch)
         assert stepped.state("join", "join") == "waiting"
         await mover.look()
         for topic in ("extra", "other"):
@@ -604,15 +611,6 @@ async def test_a_flow_is_cancelled_and_forgotten_before_its_children_hear_of_tha
     stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mover is killed at each step in between."""
-    send, left = AsyncLink.send, [0]
-
-    async def cut(link: AsyncLink, *args: Any, **named: Any) -> Any:
-        replies = await send(link, *args, **named)
-        left[0] -= 1
-        if left[0] == 0:
-            raise Killed
-        return replies
-
     for number in itertools.count(1):
         with stepped.queue.flow(f"f-{number}", keep="1s") as flow:
             flow.enqueue("part", 1)
@@ -621,13 +619,7 @@ async def test_a_flow_is_cancelled_and_forgotten_before_its_children_hear_of_tha
         claim.flow.enqueue("extra", 1, id=f"e-{number}")
         claim.finish()
         assert stepped.queue.cancel_flow(f"f-{number}")
-        left[0], was_killed = number, False
-        with monkeypatch.context() as patch:
-            patch.setattr(AsyncLink, "send", cut)
-            try:
-                await mover.look()
-            except (Killed, BaseExceptionGroup):
-                was_killed = True
+        was_killed = await killed_behind(mover, number, monkeypatch)
         clock.advance("2s")
         await look_at_flows(mover)
         await mover.look()
@@ -670,28 +662,13 @@ async def test_a_failover_undoes_the_end_at_each_step(
     stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, each: int
 ) -> None:
     """The next attempt adds the same job: the join waits for it, whatever has become of it before."""
-    send, left = AsyncLink.send, [0]
-
-    async def cut(link: AsyncLink, *args: Any, **named: Any) -> Any:
-        replies = await send(link, *args, **named)
-        left[0] -= 1
-        if left[0] == 0:
-            raise Killed
-        return replies
-
     with redis.Redis.from_url(stepped.url) as client:
         for number in itertools.count(1, each):
             claim = await begun(stepped, mover)
             part = {key: client.dump(key) for key in client.scan_iter(f"{NAMESPACE}:{{part:*")}
             claim.flow.enqueue("extra", 1, id="e", before=JOIN)
             claim.finish()
-            left[0], was_killed = number, False
-            with monkeypatch.context() as patch:
-                patch.setattr(AsyncLink, "send", cut)
-                try:
-                    await mover.look()
-                except (Killed, BaseExceptionGroup):
-                    was_killed = True
+            was_killed = await killed_behind(mover, number, monkeypatch)
             client.delete(*client.scan_iter(f"{NAMESPACE}:{{part:*"))
             for key, value in part.items():
                 client.restore(key, 0, value)

@@ -132,10 +132,10 @@ def flows_at(at: int) -> list[Happened]:
     """Flows that have ended: one of a topic whose name looks like more, one whose end was repeated, one that was found
     without its path at first, two without a path, and one without a row that says more.
     """
-    none = {"attempt": 0, "consumer": None, "due": None, "moved": None, "started": None}
 
     def ended(name: str, *accounts: str | None) -> list[Happened]:
-        end = done("streamdq.flows", at, id=name, event="unblocked", created=at - 5000)._replace(**none)  # type: ignore[arg-type]
+        first = done("streamdq.flows", at, id=name, event="unblocked", created=at - 5000)
+        end = first._replace(attempt=0, consumer=None, due=None, moved=None, started=None)
         rows = [end._replace(event="flow", entry=f"{at + 1}-{name}{n}", reason=one) for n, one in enumerate(accounts)]
         return [end, *rows]
 
