@@ -7,7 +7,7 @@ local function dead_leave(s, ids, mains, how)
   for _, id in ipairs(ids) do
     local f = how == 'archived' and waited_for(s, id)
     if f then
-      f.away = (f.away ~= '' and f.away .. ',' or '') .. s.group
+      f.away = f.away .. ',' .. s.group
       keep_followers(s, id, f)
     end
     job_fails(s, id, how)

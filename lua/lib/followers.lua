@@ -13,7 +13,7 @@
 --             cancelled, replaced, expired, purged, left (with its groups), lost; archived, unless it is restored.
 --             A '+' behind it: a group has done the job, and nothing else tells so (end_in_group). A '*' behind that: its
 --             handler has added jobs to its flow, its children, which are to be put in (ID\31LIFE\31+ has them); '&': they are
--- away        groups in whose archive it is, 'a,b', behind a '|'; it has to come back for each. None: without the '|'
+-- away        groups in whose archive it is, behind a '|', with commas; it has to come back for each. None: without the '|'
 -- index       of the job among those that the follower waits for, from 0; +LIFE if it is a child of one of them (waits.lua)
 -- nonce, id   of the follower
 -- When the job leaves the pool, its field becomes ID\31LIFE: a later job with the same id has nothing to do with it.
