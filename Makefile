@@ -21,9 +21,10 @@ demo: $(DEMO) ## watch the queue at work on an embedded Redis, about a minute
 # Much of the suite waits: for servers, browsers and other processes. Each process more collects all tests, nine CPU-s.
 # One of the processes gets all that needs Spark (tests/distribution.py).
 # It starts Python hundreds of times: without bytecode, whatever the environment says, each compiles everything.
-PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist loadfile
+PROCESSES := -n 4 --dist loadfile
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest $(PROCESSES)
 FIRST_STAGE := -m "not chaos and not thorough"
-test: $(STAMP) ## run the tests, in three processes, on one version of Redis: five minutes
+test: $(STAMP) ## run the tests, in four processes, on one version of Redis: four minutes
 	@$(PYTEST) $(FIRST_STAGE)
 
 test-all: $(STAMP) ## run all tests: other versions of Redis and databases, matrices, and what takes long
@@ -39,7 +40,7 @@ test-upgrade: $(STAMP) ## run an older version and this one side by side under l
 	@$(BIN)/python -m tests.upgrade.beside $(FROM)
 
 flaky: $(STAMP) ## run the tests again and again, every other time on a busy machine; RUNS=20
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.flaky --runs $(or $(RUNS),20) -- $(BIN)/pytest -n 3 --dist loadfile -q $(FIRST_STAGE)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.flaky --runs $(or $(RUNS),20) -- $(BIN)/pytest $(PROCESSES) -q $(FIRST_STAGE)
 
 SIMULATE := $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES))
 simulate: $(STAMP) ## simulate histories with every fault; SEEDS=100 or MINUTES=10, FIRST=17 to repeat one
