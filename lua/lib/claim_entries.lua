@@ -29,7 +29,7 @@ local function load_jobs(s, entries, own_count)
 end
 
 -- claim_again(s, claim, entry, job): an entry whose job runs by it, or did so: the consumer has asked for the entry again, as
--- it got no reply, or has read it again.
+-- it got no reply, or has read it again; or its first call comes late.
 -- returns the claim and the progress, like begun; nil = the job is not claimed
 local function claim_again(s, claim, entry, job)
   local p = job.progress
@@ -37,13 +37,16 @@ local function claim_again(s, claim, entry, job)
     drop_entry(s, entry, false)
     return end_aborted(s, job)
   end
-  redis.call('HINCRBY', s.counts, 'running:' .. s.group, -1)
   if p.note == s.consumer and entry.asked then
-    -- The answer is the same as before, and no attempt is lost.
-    redis.call('HINCRBY', s.counts, 'ready:' .. s.group, 1)
+    -- The answer is the same as before, and no attempt is lost. If the job may not start any more, it may run all the same, by
+    -- an answer that did arrive: it keeps its claim until its TTR has passed.
     job.progress = unclaimed(p)
+    if obstacle(s, claim, job) then return end
+    redis.call('HINCRBY', s.counts, 'running:' .. s.group, -1)
+    redis.call('HINCRBY', s.counts, 'ready:' .. s.group, 1)
     return start_attempt(s, claim, entry, job)
   end
+  redis.call('HINCRBY', s.counts, 'running:' .. s.group, -1)
   -- The group was created again, and this entry was read again after it had been claimed. The job gets a new entry, so
   -- that the old claim is refused.
   p.note = ''

@@ -64,15 +64,6 @@ local function wait_again(s, entry, job, ticket)
   redis.call('HSET', s.progress, field_of(s.group, job.id), format(p))
 end
 
--- hold_back(s, entry, job): a job waits for its key again, if that is paused.
--- returns whether it does; a job that never waited for its key does not
-local function hold_back(s, entry, job)
-  local ticket = redis.call('HGET', s.key_tickets, field_of(s.group, job.id))
-  if not ticket or not is_paused(s, (parse_ticket(ticket))) then return false end
-  wait_again(s, entry, job, ticket)
-  return true
-end
-
 -- keep_pace(s, entry, job): sends a job back that may not start yet, because others of its key have started since it was
 -- admitted; or notes its start. It waits for its key again, before those that were not admitted yet; so of many that were
 -- ready, only the next one is admitted again. A retry that holds its key stays admitted, and comes out just before another
@@ -97,26 +88,40 @@ local function keep_pace(s, entry, job)
   return true
 end
 
+-- obstacle(s, claim, job): why the job of an entry that is up to date may not start now. job.progress: nil = a first
+-- attempt. Sets job.due and job.ttr.
+-- returns 'early': it was rescheduled before this group was added, or the clock was set back; 'full': the claim has enough
+-- jobs; 'later': it is not claimed ahead, and would not start at once; 'expired'; 'held': its key is paused, and it waited
+-- for that; nil = nothing; and for 'held' the key's ticket
+local function obstacle(s, claim, job)
+  local p, started, expiry = job.progress, claim.started, nil
+  job.due, job.ttr, expiry = string.match(job.record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
+  if p and p.deadline ~= '' then job.due = p.deadline end
+  if s.now < tonumber(job.due) then return 'early' end
+  if started >= claim.count then return 'full' end
+  if started >= claim.at_once and p and (claim.is_paced or was_lost(p)) then return 'later' end
+  if expiry ~= '' and s.now > job.due + expiry then return 'expired' end
+  local ticket = claim.has_paused and redis.call('HGET', s.key_tickets, field_of(s.group, job.id))
+  if ticket and is_paused(s, (parse_ticket(ticket))) then return 'held', ticket end
+end
+
 -- start_attempt(s, claim, entry, job): starts the attempt of an entry that is up to date, unless it has to wait or is too
 -- late. job.progress: nil = a first attempt. Jobs that are not started are counted in claim.dropped, and in claim.refused
 -- if they are not claimed ahead and would not start at once.
 -- returns the claim and the progress, like begun; nil = it is not started
 local function start_attempt(s, claim, entry, job)
-  local p, started, expiry = job.progress, claim.started, nil
-  job.due, job.ttr, expiry = string.match(job.record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
-  if p and p.deadline ~= '' then job.due = p.deadline end
-  local is_early, is_never_ahead = s.now < tonumber(job.due), p and (claim.is_paced or was_lost(p))
-  if is_early or started >= claim.count or started >= claim.at_once and is_never_ahead then
-    -- early: it was rescheduled before this group was added, or the clock was set back
-    if not is_early and started < claim.count then claim.refused = claim.refused + 1 end
-    job.progress = p or fresh(job.sequence, entry.id)
-    return_unclaimed(s, entry, job, is_early and job.due or p and p.deadline or '')
-    local ticket = is_early and s.key_limit and redis.call('HGET', s.key_tickets, field_of(s.group, job.id))
-    if ticket then admit_next(s, (parse_ticket(ticket))) end -- jobs of its key that are due sooner now
-  elseif expiry ~= '' and s.now > job.due + expiry then
+  local p, why, ticket = job.progress, obstacle(s, claim, job)
+  if why == 'expired' then
     expire_entry(s, claim, entry, job)
-  elseif not (claim.has_paused and p and entry.stream == s.own and hold_back(s, entry, job))
-      and not (claim.is_paced and p and not p.is_again and keep_pace(s, entry, job)) then
+  elseif why == 'held' then
+    wait_again(s, entry, job, ticket)
+  elseif why then
+    if why == 'later' then claim.refused = claim.refused + 1 end
+    job.progress = p or fresh(job.sequence, entry.id)
+    return_unclaimed(s, entry, job, why == 'early' and job.due or p and p.deadline or '')
+    local early = why == 'early' and s.key_limit and redis.call('HGET', s.key_tickets, field_of(s.group, job.id))
+    if early then admit_next(s, (parse_ticket(early))) end -- jobs of its key that are due sooner now
+  elseif not (claim.is_paced and p and not p.is_again and keep_pace(s, entry, job)) then
     return begun(s, claim, entry, job)
   end
   claim.dropped = claim.dropped + 1

@@ -366,32 +366,37 @@ def test_a_job_lost_while_it_ran_is_counted_though_its_group_reads_it_again(shar
     assert shard.empty()
 
 
-def test_a_consumer_that_asks_again_and_has_no_room_gives_it_back(shard: Shard) -> None:
-    shard.enqueue("i", "j")
-    shard.retry(*shard.claim(1).rows, delay_ms=0)
+@pytest.mark.parametrize("why", ["no room", "paused", "early", "expired", "key paused"])
+def test_what_may_not_start_any_more_is_left_alone_when_a_consumer_asks_again(shard: Shard, why: str) -> None:
+    """It may run by the first answer, if it is the first call that comes late, after the second."""
+    shard.topic(key_concurrency=1)
+    shard.enqueue("before", "j", key="k", expire="5s")
+    shard.move()
+    shard.finish(shard.take())
     shard.move()
     read = read_ahead(shard)
     first = shard.claim(read=read)
+    counts = shard.counts
+    if why == "paused":
+        shard.redis("HSET", shard.k.settings, "paused", 1)
+    elif why == "key paused":
+        shard.call("pause_key", shard.settings, "k", True)
+    elif why != "no room":
+        shard.clock.now_ms += 6_000 if why == "expired" else -6_000
+    again = shard.claim(0 if why == "no room" else 10, read=read)
+    assert ([row.id for row in first.rows], again.rows, again.expired) == ([b"j"], [], 0)
+    assert shard.counts == counts
+    assert shard.finish(*first.rows).stale == frozenset()
+
+
+def test_what_may_not_start_any_more_when_a_consumer_asks_again_is_taken_over_after_its_ttr(shard: Shard) -> None:
+    shard.enqueue("j")
+    read = read_ahead(shard)
+    shard.claim(read=read)
     assert shard.claim(0, read=read).rows == []
-    assert shard.finish(*first.rows).stale == {0, 1}
-    jobs = filter(None, map(shard.get, "ij"))
-    assert [job.groups["default"].error for job in jobs] == [None, None], "nothing has failed since"
-    rows = shard.claim().rows
-    assert sorted((row.id, row.past.split(b"|")[0]) for row in rows) == [(b"i", b"2"), (b"j", b"1")]
-    shard.finish(*rows)
-    assert shard.empty()
-
-
-def test_a_consumer_that_asks_again_when_it_is_too_late_gives_it_up(two: Shard) -> None:
-    two.enqueue("i", expire="5s")
-    read = read_ahead(two, "a")
-    row = two.claim(group="a", read=read).rows[0]
-    two.clock.advance("6s")
-    again = two.claim(group="a", read=read)
-    assert (again.rows, again.expired) == ([], 1)
-    assert two.finish(row, group="a").stale == {0}
-    assert two.claim(group="b").expired == 1
-    assert two.empty()
+    shard.clock.advance("60s")
+    assert shard.reclaim().reclaimed == 1
+    assert [row.id for row in shard.claim().rows] == [b"j"]
 
 
 def test_the_first_claim_after_a_quiet_time_wakes_the_mover(shard: Shard) -> None:

@@ -29,7 +29,7 @@ _OUTCOMES = (
     "bury: buried", "bury: crashed", "bury: exhausted", "retry: a step", "retry: no step", "retry: snoozed",
     *(f"{script}: refused" for script in (*_ENDS, "touch")),
     "claim: expired", "claim: no such group", "claim: out of date", "claim: paused", "claim: taken over",
-    "claim: the same again", "claim: handed back", "claim: a TTR of the group's own",
+    "claim: the same again", "claim: left alone", "claim: a TTR of the group's own",
     "enqueue: id taken", "enqueue: settings out of date", "replace: id taken", "replace: settings out of date",
     "finish: adds a job", "finish: adds a job before others", "deliver: waits for what was added",
     "enqueue_unique: postponed", "enqueue_unique: id taken", "enqueue_unique: taken by a job that has ended",

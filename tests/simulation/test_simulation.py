@@ -64,6 +64,8 @@ FOUND = {
     20261129014: "the judge forgot that a job may wait in a group that joined after it, and be replaced there",
     155692423741027: "the judge forgot that an attempt whose stream was deleted goes on when its consumer leaves",
     920001860: "the judge forgot that a topic which is deleted forgets which jobs its flows have added",
+    430712400779020: "the first call of a claim, which came after a second one and after the topic had been paused, "
+    "handed back a job that ran by the second answer",
 }
 """Seeds that broke a promise once, or seemed to."""
 

@@ -203,7 +203,7 @@ def claim(model: Model, call: Call) -> None:
     if call.reply[0] < 0:
         model.happened["claim: no such group"] += 1
         return
-    _hand_back(model, call)
+    _leave_alone(model, call)
     if call.reply[0] == 0:
         model.happened["claim: paused"] += 1
         return
@@ -227,9 +227,9 @@ def claim(model: Model, call: Call) -> None:
             model.results.ended(model, job, group, "expired", now_ms)
 
 
-def _hand_back(model: Model, call: Call) -> None:
-    """Entries that their consumer has claimed, without a reply, and asks for again when it has no room, or the topic is
-    paused.
+def _leave_alone(model: Model, call: Call) -> None:
+    """Entries that their consumer has claimed, and asks for again when it has no room, the topic is paused, or the job
+    may not start for another reason: it may run by the answer to the first call.
     """
     group, consumer, asked = call.args[1].decode(), call.args[2].decode(), call.args[7:]
     entries = {
@@ -237,18 +237,16 @@ def _hand_back(model: Model, call: Call) -> None:
     }
     for given, id in zip(call.reply[4], call.reply[5], strict=True):
         job = model.live.get((call.shard, id.decode()))
-        is_open = job and not job.gone and not job.of(group).ended
-        held = job.of(group).claim if job and is_open else None
-        if given or held is None or held.consumer != consumer or entries.get(id) != (held.proof[1] or held.proof[0]):
+        if given or job is None or job.gone or job.of(group).ended:
             continue
-        model.happened["claim: handed back"] += 1
-        if held.started and model.is_held(held, call.now_ms):
-            model.broken(f"{id!r} was handed back in {group}, though it runs: {held}")
-        delivery = job.of(group)  # type: ignore[union-attr]
+        delivery = job.of(group)
+        held = delivery.claim
+        if held is None or held.consumer != consumer or entries.get(id) != (held.proof[1] or held.proof[0]):
+            continue
+        model.happened["claim: left alone"] += 1
         if model.lost_data or not model.is_held(held, call.now_ms):  # read again in the call without a reply, perhaps,
             delivery.most += 1  # or taken over: that counts as an attempt
             delivery.maybe_lost += 1
-        delivery.claim = None
 
 
 def _check_ttr(model: Model, call: Call, group: str, ttr_ms: int) -> None:
