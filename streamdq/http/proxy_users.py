@@ -24,7 +24,9 @@ from .scope import Scope as Names
 PEER = "streamdq.peer"
 """Where in the ASGI scope the address of the connection is."""
 _EVERYONE = "*"
-_RULE = re.compile(r"(?P<group>\S+)\s+(?P<roles>[a-z]+(?:,[a-z]+)*)(?P<limits>(?:\s+[a-z]+=\S+)*)")
+_RULE = re.compile(
+    r"""(?:"(?P<quoted>[^"]+)"|(?P<group>[^\s"]+))\s+(?P<roles>[a-z]+(?:,[a-z]+)*)(?P<limits>(?:\s+[a-z]+=\S+)*)"""
+)
 _MAX_NAME_CHARS = 200
 _SETTING = "STREAMDQ_HTTP_SSO_ROLES"
 
@@ -118,7 +120,8 @@ def _rule(line: str, sign_out: str) -> _Rule:
     topics: Names = limits.get("topics", ALL)
     groups: Names = limits.get("groups", ALL)
     roles = roles_in(found["roles"], _SETTING)
-    return _Rule(found["group"], SignedInUser("", roles, sign_out, "Sign out" if sign_out else "", topics, groups))
+    user = SignedInUser("", roles, sign_out, "Sign out" if sign_out else "", topics, groups)
+    return _Rule(found["quoted"] or found["group"], user)
 
 
 class KnowsPeer:
