@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 
 from tests.lua.shard import Shard
-from tests.lua.test_claim import read_ahead
 
 
 def pause(shard: Shard, key: str = "k") -> None:
@@ -133,24 +132,6 @@ def test_a_kicked_job_that_is_held_back_expires_as_before(shard: Shard) -> None:
     assert claimed(shard) == []
     resume(shard)
     assert claimed(shard) == [b"j"]
-
-
-def test_a_claim_whose_reply_was_lost_goes_back_as_it_was(shard: Shard) -> None:
-    shard.topic(key_concurrency=1)
-    shard.enqueue("a", key="k", delay="1s")
-    shard.clock.advance("1s")
-    due_ms = shard.clock.now_ms
-    shard.move()
-    read = read_ahead(shard)
-    assert len(shard.claim(read=read).rows) == 1
-    pause(shard)
-    shard.clock.advance("1s")
-    assert shard.claim(read=read).rows == []
-    job = shard.job("a")
-    progress = job.groups["default"]
-    assert (progress.state.value, progress.attempt, progress.due_ms) == ("delayed", 0, due_ms)
-    resume(shard)
-    assert claimed(shard) == [b"a"]
 
 
 def test_what_goes_on_keeps_the_pace(shard: Shard) -> None:
