@@ -64,6 +64,8 @@ FOUND = {
     20261129014: "the judge forgot that a job may wait in a group that joined after it, and be replaced there",
     155692423741027: "the judge forgot that an attempt whose stream was deleted goes on when its consumer leaves",
     920001860: "the judge forgot that a topic which is deleted forgets which jobs its flows have added",
+    940003053: "the judge took a job that was added to a flow for put in, which Redis had lost when it was restarted",
+    940004157: "the same, where two jobs had added it",
 }
 """Seeds that broke a promise once, or seemed to."""
 
