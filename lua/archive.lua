@@ -29,6 +29,6 @@ for i = 3, #ARGV, 5 do
 end
 local s = shard(KEYS)
 s.now, s.group, s.groups = now_ms(ARGV[1]), group, names(topic[1])
-s.on_removed = after_removal(s, topic[3], topic[4])
+s.ended_as, s.on_removed = 'archived', after_removal(s, topic[3], topic[4])
 dead_leave(s, archived, mains, 'archived')
 return reply

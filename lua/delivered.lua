@@ -1,15 +1,16 @@
 -- delivered: notes that followers were notified how a job has ended, and when to tell them again; forgets those that have ended.
--- keys: settings
+-- If the groups have left the topic in whose archive a job was, the followers are notified of that next.
+-- keys: settings, progress
 -- ARGV[1] now_ms or ''
 -- ARGV[2..] per job: field of `followers`, the generation that was reported, when to tell again, ms; the followers that have ended
 -- returns how many jobs have followers
 -- flags: allow-oom
--- include: children, clock, followers, link_key, results, stored_format
+-- include: archived, children, clock, followers, groups, link_key, results, stored_format
 local YOUNG_MS = 60000 -- its enqueue_after may be on the way; not if it was attached at 0
-local topic = redis.call('HMGET', settings, 'format', 'results')
+local topic = redis.call('HMGET', settings, 'format', 'results', 'groups')
 check_format(topic[1])
 local s = shard(KEYS)
-s.now, s.results = now_ms(ARGV[1]), results_in(topic[2])
+s.now, s.results, s.groups = now_ms(ARGV[1]), results_in(topic[2]), names(topic[3])
 local followers, endings = link_key(s, 'followers'), link_key(s, 'endings')
 
 -- Takes those that have ended off f.list. Returns in how many ms to tell again those that may only not be there yet, later each
@@ -37,6 +38,7 @@ for i = 2, #ARGV, 4 do
   if f and f.list ~= '' then
     if f.list ~= before then keep_followers(s, field, f) end
     hold_results(s, id, ended_by(s, field, f))
+    if f.away ~= '' then leave_archive(s, field, f) end
     if soon then again = math.min(again, s.now + soon) end
     if string.format('%.0f', f.generation) == ARGV[i + 1] then
       -- Who goes on has reported of it; when it ends, that is reported.

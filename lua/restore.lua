@@ -13,7 +13,7 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live; -1 = there is nothing of a former id here
--- include: clock, endings, go_on, groups, history, is_current, largest, progress, requeue, results, sequence,
+-- include: archived, clock, go_on, groups, history, is_current, largest, progress, requeue, results, sequence,
 --   stored_format, waits
 local group, former = ARGV[2], ARGV[5] == 'former'
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit',

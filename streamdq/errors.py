@@ -40,14 +40,14 @@ class InvalidInput(StreamdqError, ValueError):
 class JobExists(StreamdqError):
     """The id is taken by a job that is still in the topic. Nothing was written.
 
-    Wait until it has ended, cancel it, or enqueue with ``on_conflict="keep"``, ``"replace"`` or ``"postpone"``.
+    Wait until it has ended, cancel it, or enqueue with ``on_conflict="keep"``, ``"replace"`` or ``"postpone"``; jobs
+    of flows have no ``on_conflict``.
     """
 
-    def __init__(self, topic: str, id: str, why: str = "") -> None:
-        super().__init__(
-            f"job {id!r} is already in topic {topic!r}{why}: use another id, cancel it, "
-            "or pass on_conflict='keep', 'replace' or 'postpone'"
-        )
+    def __init__(self, topic: str, id: str, why: str = "", *, in_flow: bool = False) -> None:
+        """``in_flow``: the new job was to be one of a flow."""
+        other = "or cancel it" if in_flow else "cancel it, or pass on_conflict='keep', 'replace' or 'postpone'"
+        super().__init__(f"job {id!r} is already in topic {topic!r}{why}: use another id, {other}")
         self.topic = topic
         self.id = id
 

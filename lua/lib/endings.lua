@@ -65,28 +65,6 @@ local function job_goes_on(s, id)
   tell_followers(s, id, f)
 end
 
--- job_returns(s, job, life): an archived job is back for job.group, perhaps after it had left the pool. The caller has written
--- that.
-local function job_returns(s, job, life)
-  local id = job.id
-  local key, endings, left = link_key(s, 'followers'), link_key(s, 'endings'), id .. '\31' .. life
-  local f = waited_for(s, id)
-  local text = s.linked and not f and redis.call('HGET', key, left)
-  if text then f = followers_in(text) end
-  if not f or f.how ~= 'archived' and f.how ~= 'dead' then return end
-  local away = {} -- of other groups; one that has left the topic gets nothing back
-  for name in string.gmatch(f.away, '[^,]+') do
-    for _, served in ipairs(s.groups) do
-      if name == served and name ~= job.group then away[#away + 1] = name end
-    end
-  end
-  f.away = table.concat(away, ',')
-  f.how, f.generation = is_dead(s, id) and 'dead' or f.away ~= '' and 'archived' or '', next_generation(s, f)
-  tell_followers(s, id, f)
-  redis.call('HDEL', key, left)
-  redis.call('ZREM', endings, left)
-end
-
 -- jobs_leave(s, ids): jobs have left the pool: they are done, or what s.ended_as says. Called with all that leave
 -- (after_removal).
 local function jobs_leave(s, ids)
@@ -95,10 +73,9 @@ local function jobs_leave(s, ids)
   for i, text in ipairs(redis.call('HMGET', key, unpack(ids))) do
     if text then
       local f, n = followers_in(text), #left
-      if not is_final(f) then
-        local is_done = not s.ended_as or s.ended_as == 'left' and f.plus ~= ''
-        f.how = is_done and 'done' or s.ended_as
-      end
+      local is_done = not s.ended_as or s.ended_as == 'left' and f.plus ~= ''
+      if not is_final(f) then f.how = is_done and 'done' or s.ended_as
+      elseif is_done then f.plus = '+' end
       f.generation = next_generation(s, f) -- also if it had failed before: other groups may have had results since
       local field = ids[i] .. '\31' .. f.life
       kept[2 * n + 1], kept[2 * n + 2], due[2 * n + 1], due[2 * n + 2] = field, followers_text(f), now_text, field

@@ -73,17 +73,17 @@ def check_on_failure(on_failure: str) -> OnFailure:
     return on_failure  # type: ignore[return-value]
 
 
-def parents_of(after: After) -> tuple[Parent, ...]:
-    """Each once, in their order.
+def parents_of(after: After, name: str = "after") -> tuple[Parent, ...]:
+    """Each once, in their order. ``name``: of the argument.
 
     Raises:
         InvalidInput
     """
     many = isinstance(after, Iterable) and not isinstance(after, str | Mapping) and not _is_name(after)
-    found = tuple(dict.fromkeys(_parent(one) for one in (after if many else [after])))
+    found = tuple(dict.fromkeys(_parent(one, name) for one in (after if many else [after])))
     if len(found) > MAX_PARENTS:
         raise InvalidInput(
-            f"after: {len(found)} jobs are more than {MAX_PARENTS}: let jobs in between wait for some each"
+            f"{name}: {len(found)} jobs are more than {MAX_PARENTS}: let jobs in between wait for some each"
         )
     return found
 
@@ -92,18 +92,18 @@ def _is_name(one: object) -> bool:
     return isinstance(one, tuple) and len(one) == 2 and all(isinstance(part, str) for part in one)
 
 
-def _parent(one: Any) -> Parent:
+def _parent(one: Any, name: str) -> Parent:
     from .flow import FlowJob
     from .job import check_id, check_key, check_topic
 
     if _is_name(one):
         return Parent(check_topic(one[0]), check_id(one[1]))
     if isinstance(one, Mapping) and one.keys() <= {"topic", "id", "key"}:
-        topic, id, key = (one.get(name) for name in ("topic", "id", "key"))
+        topic, id, key = (one.get(part) for part in ("topic", "id", "key"))
     else:
-        topic, id, key = (getattr(one, name, None) for name in ("topic", "id", "key"))
+        topic, id, key = (getattr(one, part, None) for part in ("topic", "id", "key"))
     if not isinstance(topic, str) or not isinstance(id, str):
-        raise InvalidInput(f"after: {one!r:.80} is neither a job nor (topic, id)")
+        raise InvalidInput(f"{name}: {one!r:.80} is neither a job nor (topic, id)")
     return Parent(
         check_topic(topic),
         check_id(id),

@@ -28,6 +28,7 @@ from .shard_loop import ShardLoop
 from .shard_timers import NEVER
 
 _AT_ONCE = MAX_BATCH  # endings of one look
+_PUT_IN_AT_ONCE = 20  # of them, those with children, which may be 1 MiB of each
 _LOOKED_AT = 100  # jobs that wait, of one look
 _AGAIN_MS, _AGAIN_AT_MOST_MS = 30_000, 600_000
 _SOON_MS = 1_000
@@ -94,10 +95,11 @@ class Endings(ShardLoop):
         found = await arun(self._link, self._scripts.endings(shard, _AT_ONCE))
         self._time.observe(found.now_ms, time.monotonic())
         next_ms = [found.next_ms]
-        if to_put_in := [one for one in found.endings if one.children == TO_PUT_IN]:
-            next_ms.append(await self._put_in(shard, found.now_ms, to_put_in))
-        if others := [one for one in found.endings if one.children != TO_PUT_IN]:
+        to_put_in = [one for one in found.endings if _is_to_put_in(one)]
+        if others := [one for one in found.endings if not _is_to_put_in(one)]:
             next_ms.append(await self._report(shard, found.now_ms, others))
+        if to_put_in:
+            next_ms.append(await self._put_in(shard, found.now_ms, to_put_in[:_PUT_IN_AT_ONCE]))
         if 0 <= found.look_ms <= found.now_ms:
             next_ms.append(await self._look_after(shard))
         else:
@@ -108,16 +110,24 @@ class Endings(ShardLoop):
 
     async def _put_in(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
         """Puts in the children of jobs that have ended. Nobody hears of these ends before that. Returns when to look
-        again.
+        again: at once. What could not be put in holds up nothing else then.
         """
-        again_ms = now_ms
-        for one in endings:
-            try:
-                await arun(self._link, children.put_in(self._session, self._scripts, self._topics, shard, one))
-            except Exception as error:
-                self._failures.pause_after(shard, error)
-                again_ms = now_ms + _SOON_MS
-        return again_ms
+        done = await asyncio.gather(*(self._try_to_put_in(shard, one) for one in endings))
+        args: list[str | int] = []
+        for one, is_done in zip(endings, done, strict=True):
+            if not is_done:
+                args += (one.field, one.generation, now_ms + _SOON_MS, "")
+        if args:
+            await arun(self._link, self._scripts.delivered(shard, args))
+        return now_ms
+
+    async def _try_to_put_in(self, shard: ShardKeys, ending: Ending) -> bool:
+        try:
+            await arun(self._link, children.put_in(self._session, self._scripts, self._topics, shard, ending))
+        except Exception as error:
+            self._failures.pause_after(shard, error)
+            return False
+        return True
 
     async def _report(self, shard: ShardKeys, now_ms: int, endings: Sequence[Ending]) -> int:
         """Reports them to all followers, and notes which of these have ended, and when to report to the others again.
@@ -212,6 +222,11 @@ class Endings(ShardLoop):
             for (id, nonce, one), reply in zip(questions, replies, strict=True)
         ]
         await self._deliver(shard, news)
+
+
+def _is_to_put_in(ending: Ending) -> bool:
+    """Whether its children are. A job that is in the archive may come back, and end anew."""
+    return ending.children == TO_PUT_IN and ending.how != "archived"
 
 
 def _again_ms(ending: Ending, now_ms: int) -> int:

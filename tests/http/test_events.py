@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from streamdq import Queue
 from streamdq.http import Tokens
+from streamdq.http.api import events
 from streamdq.http.auth import Role, new_token
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
@@ -49,6 +53,18 @@ async def test_no_position_comes_before_its_event(api: Api) -> None:
     first = answer.text.partition("\n\n")[0]
     assert "\nevent: cancelled\n" in first
     assert '"id":"a"' in first
+
+
+async def test_it_ends_though_there_are_more(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await cancelled(api, "a", "b")
+    times = iter([0.0, 0.0, 0.0, 300.0])
+    clock = SimpleNamespace(monotonic=lambda: next(times, 300.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(events, "time", clock)
+        found = await followed(api, since="-1h")
+    assert [json.loads(event["data"])["id"] for event in found] == ["a"]
+    (rest,) = await followed(api, since=found[0]["id"])
+    assert json.loads(rest["data"])["id"] == "b"
 
 
 async def test_what_can_t_be_followed(api: Api) -> None:

@@ -308,6 +308,76 @@ def test_a_group_that_leaves_gets_nothing_back_from_the_archive(linked: Linked, 
     assert linked.tell() == [2]
 
 
+def later(linked: Linked) -> str:
+    """The state of the one that waits, after the mover has told it again."""
+    for _ in range(2):
+        linked.shard.clock.advance("10m")
+        linked.tell()
+    job = linked.shard.job("d")
+    return next(iter(job.groups.values())).state.value
+
+
+@pytest.mark.parametrize("when", ["runs", "is done"])
+def test_a_group_leaves_that_has_it_in_its_archive(linked: Linked, two: Shard, when: str) -> None:
+    for group in "ab":
+        two.bury(two.take(group), group=group)
+    jobs = {group: archive(two, group) for group in "ab"}
+    linked.tell()
+    back(two, "a", jobs["a"])
+    row = two.take("a")
+    if when == "is done":
+        two.finish(row, group="a")
+    linked.tell()
+    two.topic(groups=["a"])
+    if when == "runs":
+        assert later(linked) == "waiting"
+        two.finish(row, group="a")
+    assert later(linked) == "ready"
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_a_group_leaves_that_alone_has_it_in_its_archive(linked: Linked, two: Shard, order: str) -> None:
+    for group in order:
+        if group == "a":
+            two.bury(two.take("a"), group="a")
+            archive(two, "a")
+        else:
+            two.finish(two.take("b"), group="b")
+    linked.tell()
+    two.topic(groups=["b"])
+    assert later(linked) == "ready"
+
+
+def test_the_groups_leave_that_have_it_in_their_archive(linked: Linked, two: Shard) -> None:
+    for group in "ab":
+        two.bury(two.take(group), group=group)
+        archive(two, group)
+    linked.tell()
+    two.topic(groups=["c"])
+    assert later(linked) == "waiting"
+    assert linked.is_blocked("d")
+    two.clock.advance("10m")
+    assert notified(linked) == [("p", "left")]
+
+
+def test_a_group_leaves_that_has_it_in_its_archive_while_it_is_dead_in_another(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "c"])
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.put("d", "p")
+    for group in "abc":
+        shard.bury(shard.take(group), group=group)
+    jobs = {group: archive(shard, group) for group in "ab"}
+    back(shard, "a", jobs["a"])
+    shard.topic(groups=["a", "c"])
+    shard.clock.advance("1s")
+    shard.call("kick", "c", 0, ["p"])
+    assert later(linked) == "waiting"
+    for group in "ac":
+        shard.finish(shard.take(group), group=group)
+    assert later(linked) == "ready"
+
+
 def test_it_is_in_the_archive_and_fails_in_another_group(linked: Linked, two: Shard) -> None:
     two.bury(two.take("a"), group="a")
     jobs = archive(two, "a")

@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from pathlib import Path
 from threading import Event
 from typing import Any, cast
 
@@ -14,16 +15,20 @@ import pytest
 import redis
 
 from streamdq import AsyncQueue, Claim, FlowState, InvalidInput, JobExists, NewJob, RunningJob, StaleClaim, Worker
+from streamdq.archive import Archive
 from streamdq.errors import JobAborted, ServerUnavailable
 from streamdq.job.flow import FLOWS
 from streamdq.keys import ShardKeys
 from streamdq.link.connection import AsyncLink
 from streamdq.link.session import Op, arun
+from streamdq.mover import endings
+from streamdq.mover.endings import Endings
 from streamdq.mover.flows import Flows
 from streamdq.operations.attempts import added, take
 from streamdq.queue import carry_out, store_of
 from streamdq.store.flows.children import children_text
 from streamdq.store.jobs.links import Received
+from streamdq.store.replies import Enqueued
 from streamdq.store.scripts.links import LinkScripts
 from streamdq.testing import drain, memory
 from streamdq.times.clock import ManualClock
@@ -186,9 +191,9 @@ async def mover(stepped: Space) -> AsyncIterator[Mover]:
     await mover.close()
 
 
-def claimed(space: Space, topic: str) -> Claim:
+def claimed(space: Space, topic: str, group: str = "default") -> Claim:
     """As ``take``, which would start a mover."""
-    held = carry_out(space.queue, take.take(store_of(space.queue), topic, "default", 0))
+    held = carry_out(space.queue, take.take(store_of(space.queue), topic, group, 0))
     assert held
     return Claim(space.queue, held)
 
@@ -311,17 +316,22 @@ async def test_what_is_refused(stepped: Space, mover: Mover, monkeypatch: pytest
         claim.flow.enqueue_many("extra", [NewJob(1, after=("part", "p-1"))])
     with pytest.raises(InvalidInput, match="with a flow"):
         claim.flow.enqueue_many("extra", [NewJob(1, at=1)])
-    with pytest.raises(JobExists):
+    for before in ("join", [1], [("join", 1)], {"topic": "join"}):
+        with pytest.raises(InvalidInput, match=r"before: .* is neither a job nor"):
+            claim.flow.enqueue("extra", 1, before=before)
+    with pytest.raises(JobExists, match="or cancel it"):
         claim.flow.enqueue("join", 1, id="other")
     claim.flow.enqueue("extra", 1, id="e")
-    with pytest.raises(JobExists):
+    with pytest.raises(JobExists, match="as this attempt has added it: use another id"):
         claim.flow.enqueue("extra", 1, id="e")
+    with pytest.raises(JobExists):
+        claim.flow.enqueue_many("extra", [NewJob(1, id="f"), NewJob(2, id="f")])
     monkeypatch.setattr(added, "MOST_CHILDREN", 3)
     with pytest.raises(InvalidInput, match="at most 3 jobs"):
         claim.flow.enqueue_many("extra", [NewJob(n) for n in range(3)])
-    monkeypatch.setattr(added, "MOST_BYTES", 100)
-    with pytest.raises(InvalidInput, match="at most 100 bytes"):
-        claim.flow.enqueue("extra", "x" * 100)
+    monkeypatch.setattr(added, "MOST_BYTES", claim._held.children_bytes + 200)
+    with pytest.raises(InvalidInput, match="bytes together"):
+        claim.flow.enqueue("extra", "x" * 200)
     monkeypatch.setattr(added, "MAX_PARENTS", 3)
     with pytest.raises(InvalidInput, match="the flow has more than 3"):
         claim.flow.enqueue("extra", 1)
@@ -530,9 +540,7 @@ async def test_groups_add_a_job_with_the_same_id(stepped: Space, mover: Mover) -
     join_of(stepped, 1)
     await mover.look()
     for group in ("a", "b"):
-        held = carry_out(stepped.queue, take.take(store_of(stepped.queue), "part", group, 0))
-        assert held
-        claim = Claim(stepped.queue, held)
+        claim = claimed(stepped, "part", group)
         claim.flow.enqueue("extra", group, id="e", before=JOIN if group == "b" else ())
         claim.finish()
     await mover.look()
@@ -753,3 +761,65 @@ async def test_while_the_topic_is_resharded(stepped: Space, mover: Mover) -> Non
         claimed(stepped, "extra").finish()
         await mover.look()
     assert stepped.state("join", "join") == "ready"
+
+
+async def test_of_a_job_that_is_in_the_archive_of_another_group(stepped: Space, mover: Mover, tmp_path: Path) -> None:
+    """They start once it has come back and is done there, too."""
+    stepped.queue.configure("part", groups=["a", "b"], create=True)
+    join_of(stepped, 1)
+    await mover.look()
+    adding, failing = (claimed(stepped, "part", group) for group in "ab")
+    adding.flow.enqueue("extra", 1, id="e", before=JOIN)
+    adding.finish()
+    failing.bury("no")
+    with Archive(f"sqlite:///{tmp_path}/dead.db", NAMESPACE) as archive:
+        archive.store(stepped.queue)
+        await mover.look()
+        assert gone(stepped, "e")
+        archive.kick(stepped.queue, "part")
+    await mover.look()
+    claimed(stepped, "part", "b").finish()
+    await mover.look()
+    assert stepped.state("join", "join") == "waiting"
+    claimed(stepped, "extra").finish()
+    await mover.look()
+    assert stepped.state("join", "join") == "ready"
+    assert stepped.audit().balanced
+
+
+async def test_the_node_of_some_is_away(
+    stepped: Space, mover: Mover, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds up no others of the shard, nor does it take the time of one call after the other."""
+    monkeypatch.setattr(endings, "_AT_ONCE", 4)
+    monkeypatch.setattr(endings, "_PUT_IN_AT_ONCE", 2)
+    tried: list[str] = []
+    put = LinkScripts.enqueue_after_many
+
+    def away(scripts: LinkScripts, shard: ShardKeys, *args: Any) -> Op[Enqueued]:
+        tried.append(shard.topic)
+        if shard.topic == "away":
+            raise ServerUnavailable("away")
+        return (yield from put(scripts, shard, *args))
+
+    join_of(stepped, *range(7))
+    await mover.look()
+    monkeypatch.setattr(LinkScripts, "enqueue_after_many", away)
+    claims = [claimed(stepped, "part") for _ in range(7)]
+    for n, claim in enumerate(claims):
+        if n < 5:
+            claim.flow.enqueue("away", 1)
+        elif n == 5:
+            claim.flow.enqueue("extra", 1, id="e")
+        claim.finish()
+        clock.advance("1ms")
+    shard = next(iter(mover._topics.all_shards("part")))
+    looking = Endings(mover._link, mover._store, lambda _: None, lambda _: None)
+    await looking._look(shard)
+    assert tried == ["away"] * 2
+    for _ in range(4):
+        await looking._look(shard)
+    assert stepped.state("e", "extra") != "gone"
+    found = stepped.queue.dependencies("join", "join")
+    assert found
+    assert found.done == 2, "the one without children, and the one whose child is put in"

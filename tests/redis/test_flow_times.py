@@ -109,6 +109,24 @@ async def test_every_attempt_of_the_group_that_ended_last_counts(space: Space, c
     assert path(space) == [("p", "done", 4_000, 3_000)]
 
 
+async def test_with_jobs_that_were_added_at_run_time(space: Space, clock: ManualClock) -> None:
+    """They seem to have waited since the flow began, and the join for what is left of their time."""
+    with space.queue.flow("f") as flow:
+        flow.enqueue("join", 1, id="join", after=flow.enqueue("part", 1, id="p"))
+    claim = taken(space.queue, "part")
+    clock.advance("20s")
+    claim.flow.enqueue("extra", 1, id="e", before=("join", "join"))
+    claim.finish()
+    runs(space, clock, "extra", 5)
+    await eventually(lambda: space.state("join", "join") == "ready", "the join is ready")
+    runs(space, clock, "join", 2)
+    await knows(space, 3)
+    assert path(space) == [("p", "done", 0, 20_000), ("join", "done", 5_000, 2_000)]
+    assert [(one.known, one.waited_ms, one.ran_ms) for one in found(space).stages] == [
+        (1, 0, 20_000), (1, 5_000, 2_000), (1, 20_000, 5_000),
+    ]  # fmt: skip
+
+
 async def test_a_blocked_flow_s_path_begins_where_it_failed(space: Space, clock: ManualClock) -> None:
     build(space)
     claim = taken(space.queue, "part")

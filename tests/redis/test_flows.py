@@ -175,7 +175,7 @@ def test_an_exception_leaves_nothing_behind(space: Space, monkeypatch: pytest.Mo
             assert space.state("two", "b") == "waiting", "it was sent"
             flow.enqueue("a", 3, id="taken")
 
-    with pytest.raises(JobExists):
+    with pytest.raises(JobExists, match="or cancel it"):
         build_1()
     assert [space.state(id, topic) for id, topic in (("one", "a"), ("two", "b"))] == ["gone"] * 2
     assert space.state("taken", "a") == "delayed"

@@ -308,6 +308,8 @@ class Model:
         self._forgotten |= self.jobs.keys()
         disturbances, self._disturbances = {*self._disturbances}, []
         self._begin()
+        for child in self.children.values():
+            child.first, child.shard = "", None
         self._judging = False
         for number, call in enumerate(kept):
             if number in disturbances:

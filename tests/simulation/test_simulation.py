@@ -66,6 +66,8 @@ FOUND = {
     920001860: "the judge forgot that a topic which is deleted forgets which jobs its flows have added",
     430712400779020: "the first call of a claim, which came after a second one and after the topic had been paused, "
     "handed back a job that ran by the second answer",
+    940003053: "the judge took a job that was added to a flow for put in, which Redis had lost when it was restarted",
+    940004157: "the same, where two jobs had added it",
 }
 """Seeds that broke a promise once, or seemed to."""
 

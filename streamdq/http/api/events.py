@@ -88,13 +88,17 @@ async def follow_topic(
 async def _stream(
     request: Request, backend: Backend, found: Following, event: JobEvent | None, longest_s: float
 ) -> AsyncIterator[bytes]:
-    ends, who = time.monotonic() + longest_s, who_asks(request)
+    begun, who = time.monotonic(), who_asks(request)
+    ends, latest = begun + longest_s, begun + MAX_FOLLOW_S
     backend.waits += 1
     try:
         if event is None:
             yield _at(found)  # also of a stream without events, whose caller goes on here
         left_s = longest_s
-        while (event or left_s > 0) and not backend.stopping.is_set() and may_still(request):
+        # Then events may still come faster than they are sent, or may be none that this caller sees.
+        while (
+            (event or left_s > 0) and time.monotonic() < latest and not backend.stopping.is_set() and may_still(request)
+        ):
             if event is None:
                 yield _at(found)  # a caller that has left is noticed
             elif redact.rows(who, [event.row]):

@@ -62,7 +62,7 @@ def add(
     flow = yield from linked.parents_head(store.session, store.session.keys.shard(FLOWS, own.shard), own.id)
     if flow is None:
         raise InvalidInput(f"flow: the flow of job {job.id!r} of topic {job.topic!r} was forgotten, as it has ended")
-    waiting = yield from _before(store, job, followers, () if before is None else parents_of(before))
+    waiting = yield from _before(store, job, followers, () if before is None else parents_of(before, "before"))
     children, made = list[Child](), list[FlowJob]()
     for encoded in (_encoded(store, topic, one) for one in new):
         # Those that are to wait for one of an earlier attempt may not know of it, if a failover has undone that end.
@@ -74,7 +74,7 @@ def add(
     with _adding:
         # Another task or thread of the handler may have added some meanwhile, or the attempt has ended.
         _check_goes_on(held)
-        held.children = _together(held.children, children, MAX_PARENTS - flow[1])
+        _keep(held, children, MAX_PARENTS - flow[1])
     return made
 
 
@@ -94,18 +94,21 @@ def _check_most(children: Sequence[Child]) -> None:
         raise InvalidInput(f"flow: a job can add at most {MOST_CHILDREN} jobs; let one of these add more")
 
 
-def _together(before: Sequence[Child], children: Sequence[Child], most: int) -> list[Child]:
-    """All that the attempt has added. ``most``: for which the flow has room."""
-    found = {(one.topic, one.id): one for one in before}
+def _keep(held: ClaimedJob, children: Sequence[Child], most: int) -> None:
+    """Adds them to what the attempt has added, all or none. ``most``: for which the flow has room."""
+    names = {(one.topic, one.id) for one in held.children}
     for one in children:
-        if found.setdefault((one.topic, one.id), one) is not one:
-            raise JobExists(one.topic, one.id)
-    _check_most([*found.values()])
-    if len(found) > most:
+        if (one.topic, one.id) in names:
+            raise JobExists(one.topic, one.id, ", as this attempt has added it", in_flow=True)
+        names.add((one.topic, one.id))
+    together = [*held.children, *children]
+    _check_most(together)
+    if len(together) > most:
         raise InvalidInput(f"flow: with these jobs, the flow has more than {MAX_PARENTS}, the most")
-    if len(children_text(found.values())) > MOST_BYTES:
+    size = held.children_bytes + len(children_text(children))
+    if size > MOST_BYTES:
         raise InvalidInput(f"flow: the jobs that a job adds can have at most {MOST_BYTES} bytes together")
-    return [*found.values()]
+    held.children, held.children_bytes = together, size
 
 
 def _before(
@@ -159,7 +162,7 @@ def _existing(store: RedisStore, topic: str, new: Encoded, of: tuple[Job, Follow
         if record:
             followers = yield from linked.followers(store.session, shard, new.id)
             if (running.topic, running.id) == (topic, new.id) or not is_added_to(followers, own):
-                raise JobExists(topic, new.id)
+                raise JobExists(topic, new.id, in_flow=True)
             return nonce_of(record)
     return ""
 

@@ -55,6 +55,7 @@ class ClaimedJob:
     listeners: Sequence[Callable[[Any], None]] = ()  # are called with how it ended
     result: bytes | None = None  # the stored text of what it has returned; None: nothing is kept
     children: Sequence[Child] = ()  # jobs that its handler has added to its flow
+    children_bytes: int = 0  # of their stored text
     receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
 
     @property

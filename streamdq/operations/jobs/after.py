@@ -154,7 +154,7 @@ def _put_into(
         reply = yield from scripts.enqueue_after_many(shard, spread, [said[i] for i in part])
         for i, record in reply.taken.items():
             if nonce_of(record) != jobs[part[i]].nonce:
-                raise JobExists(shard.topic, jobs[part[i]].id)
+                raise JobExists(shard.topic, jobs[part[i]].id, in_flow=True)
         left += part[reply.looked :]
     return left
 
@@ -171,7 +171,7 @@ def _homes(store: RedisStore, topic: str, settings: TopicSettings, jobs: Sequenc
     """
     for job in jobs if settings.former else ():
         if (yield from _in_previous_shards(store, topic, settings, job)) is not None:
-            raise JobExists(topic, job.id)
+            raise JobExists(topic, job.id, in_flow=True)
     return [shard_of(job.id, settings.shards, job.key) for job in jobs]
 
 

@@ -53,6 +53,7 @@ class Members:
         self, jobs: Sequence[StoredParent], states: Sequence[str], stages: Sequence[Stage], body: Mapping[str, Any]
     ) -> None:
         self.jobs, self.states = jobs, states
+        self.built = sum(count for _, count, *_ in body["stages"])  # the others were added at run time
         self.stages = [(one.jobs, *one.after) for one in stages]
         kept = body.get("parents", {})
         self.are_known = kept is not None
@@ -88,6 +89,7 @@ def _read(session: Session, members: Members, begun_ms: int, ended_ms: int | Non
     timed = [_Timed() for _ in members.jobs]
     since, until = _span(session, begun_ms, ended_ms)
     starts = dict.fromkeys(places, since)
+    created_by_ms = begun_ms + SKEW_MS, (ended_ms or inf) + SKEW_MS
     most = LOOKBACK_ROWS + ROWS_PER_JOB * len(members.jobs)
     looked = 0
     while starts and looked < most:
@@ -95,8 +97,10 @@ def _read(session: Session, members: Members, begun_ms: int, ended_ms: int | Non
         count = max(1, MAX_BATCH // len(shards))
         pages = yield from history_reads.rows_from(session, list(starts.items()), count)
         for shard, entries in zip(shards, pages, strict=True):
-            for number, row in _rows_in(shard, entries, places[shard], begun_ms + SKEW_MS):
-                timed[number].add(row)
+            for number, row in _rows_in(shard, entries, places[shard]):
+                # A job of another flow, or of none, may have the id since.
+                if (row.created_ms or 0) <= created_by_ms[number >= members.built]:
+                    timed[number].add(row)
             looked += len(entries)
             if len(entries) < count or ms_of(entries[-1].id) > until:
                 del starts[shard]
@@ -113,14 +117,14 @@ def _span(session: Session, begun_ms: int, ended_ms: int | None) -> tuple[str, f
 
 
 def _rows_in(
-    shard: ShardKeys, entries: Iterable[Entry], numbers: Mapping[str, int], created_by_ms: int
+    shard: ShardKeys, entries: Iterable[Entry], numbers: Mapping[str, int]
 ) -> Iterable[tuple[int, HistoryRow]]:
-    """The rows of these jobs, each with the job's number. A job of another flow, or of none, may have the id since."""
+    """The rows of jobs with these ids, each with the job's number."""
     for entry in entries:
         found = id_and_key_in(entry.value)
         number = numbers.get(found[0]) if found else None
         row = None if number is None else known_row_in(shard.topic, shard.shard, entry.id, entry.value)
-        if number is not None and row and (row.created_ms or 0) <= created_by_ms:
+        if number is not None and row:
             yield number, row
 
 
