@@ -309,7 +309,7 @@ def test_a_group_that_leaves_gets_nothing_back_from_the_archive(linked: Linked, 
 
 
 def later(linked: Linked) -> str:
-    """The state of the one that waits, after the mover has told it again."""
+    """The state of the one that waits, after the mover has notified it again."""
     for _ in range(2):
         linked.shard.clock.advance("10m")
         linked.tell()
