@@ -8,7 +8,7 @@
 -- returns nil = the caller's settings of the topic are out of date, nothing was written; {life, generation, how, ...} for each
 -- follower, or only for the first ones, if much is stored of the jobs: call it again for the others. how: as in
 -- followers.lua; 'unknown' = there is no such job, nor anything of it; 'full' = too many wait for it
--- include: clock, endings, followers, groups, link_key, results, stored_format, waits
+-- include: clock, ended_in, endings, followers, groups, link_key, results, stored_format, waits
 local MOST_BYTES = 262144 -- about 2,500 followers; each call reads and writes all of them
 local topic = redis.call('HMGET', settings, 'shards', 'format', 'groups', 'results')
 check_format(topic[2])
@@ -33,6 +33,18 @@ local function kept_end(id)
   return how, last
 end
 
+-- Groups may have failed the job before anyone waited for it.
+local function note_failures(id, f)
+  local away, is_purged = '', false
+  for group, note in pairs(ended_in(s, id)) do
+    if note == '' then f.plus = '+' end
+    if note == 'archived' then away = away .. ',' .. group end
+    is_purged = is_purged or note == 'purged'
+  end
+  f.away, f.how = away, is_purged and 'purged' or away ~= '' and 'archived' or is_dead(s, id) and 'dead' or ''
+  if f.how ~= '' then f.generation = s.now end
+end
+
 -- What is known of the job: its field, and followers_in. nil = nothing.
 local function found(id, life)
   if latest[id] and (life == '' or latest[id].life == life) then return id, latest[id] end
@@ -46,7 +58,7 @@ local function found(id, life)
   end
   local f = text and followers_in(text)
     or record and {life = life_of(record), generation = 0, how = '', plus = '', adds = '', list = ''}
-  if f and not text and is_dead(s, id) then f.how, f.generation = 'dead', s.now end
+  if f and not text then note_failures(id, f) end
   if f and (life == '' or f.life == life) then return field, f end
   field = id .. '\31' .. life
   if latest[field] then return field, latest[field] end

@@ -26,7 +26,7 @@ local function is_open(id, alone)
   for _, value in ipairs((states_of(s, {id}))) do
     local p = parse(value)
     if p and p.state ~= 'x' or not p and not alone then return true end
-    if p then ended_as = 'done' end
+    if p and p.note == '' then ended_as = 'done' end
   end
   return false, ended_as
 end

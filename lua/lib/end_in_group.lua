@@ -61,7 +61,7 @@ local function forget(s, id, main)
 end
 
 -- end_in_group(s, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A detached job
--- concerns only the groups that have progress with it.
+-- concerns only the groups that have progress with it. s.mark: what is noted of dead letters (progress.lua), or nil.
 local function end_in_group(s, group, ids, mains)
   if #ids == 0 then return end
   local states, fields = states_of(s, ids)
@@ -79,7 +79,7 @@ local function end_in_group(s, group, ids, mains)
       detached[#detached + 1], left_to_others[#left_to_others + 1] = own, ids[i]
     else
       marks[#marks + 1] = own
-      marks[#marks + 1] = 'x|0|0|0|' .. main .. '|||||'
+      marks[#marks + 1] = 'x|0|0|0|' .. main .. '|||||' .. (s.mark or '')
     end
   end
   if #detached > 0 then redis.call('HDEL', s.progress, unpack(detached)) end

@@ -73,7 +73,7 @@ local function jobs_leave(s, ids)
   for i, text in ipairs(redis.call('HMGET', key, unpack(ids))) do
     if text then
       local f, n = followers_in(text), #left
-      local is_done = not s.ended_as or s.ended_as == 'left' and f.plus ~= ''
+      local is_done = not s.ended_as or s.ended_as == 'done' or s.ended_as == 'left' and f.plus ~= ''
       if not is_final(f) then f.how = is_done and 'done' or s.ended_as
       elseif is_done then f.plus = '+' end
       f.generation = next_generation(s, f) -- also if it had failed before: other groups may have had results since

@@ -23,7 +23,7 @@ FORM = re.compile(
     rb"[ra]\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|(?:%(entry)b)?\|-?\d+\|\d+\|.*"
     rb"|w\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|\|\|\d*\|.*"
     rb"|d\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|\|\|\|[^|]*\|.*"
-    rb"|x\|0\|0\|0\|%(entry)b\|\|\|\|\|" % {b"past": _PAST, b"entry": _ENTRY},
+    rb"|x\|0\|0\|0\|%(entry)b\|\|\|\|\|(?:archived|purged)?" % {b"past": _PAST, b"entry": _ENTRY},
     re.DOTALL,
 )
 """A progress, by its state."""

@@ -309,7 +309,7 @@ def test_a_group_that_leaves_gets_nothing_back_from_the_archive(linked: Linked, 
 
 
 def later(linked: Linked) -> str:
-    """The state of the one that waits, after the mover has told it again."""
+    """The state of the one that waits, after the mover has notified it again."""
     for _ in range(2):
         linked.shard.clock.advance("10m")
         linked.tell()
@@ -376,6 +376,52 @@ def test_a_group_leaves_that_has_it_in_its_archive_while_it_is_dead_in_another(s
     for group in "ac":
         shard.finish(shard.take(group), group=group)
     assert later(linked) == "ready"
+
+
+@pytest.mark.parametrize("how", ["archived", "purged"])
+def test_a_group_had_failed_it_before_anyone_waited(two: Shard, how: str) -> None:
+    two.enqueue("p")
+    two.bury(two.take("a"), group="a")
+    jobs = archive(two, "a") if how == "archived" else two.call("purge", "a", 0, ["p"])
+    linked = Linked(two)
+    linked.put("d", "p")
+    assert linked.is_blocked("d")
+    two.finish(two.take("b"), group="b")
+    linked.tell()
+    assert linked.is_blocked("d")
+    if how == "archived":
+        back(two, "a", jobs)
+        linked.tell()
+        two.finish(two.take("a"), group="a")
+        assert linked.tell() == [2]
+
+
+def test_a_group_had_done_it_before_anyone_waited_and_the_one_leaves_that_archived_it(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "c"])
+    shard.enqueue("p")
+    shard.finish(shard.take("a"), group="a")
+    linked = Linked(shard)
+    linked.put("d", "p")
+    for group in "bc":
+        shard.bury(shard.take(group), group=group)
+        archive(shard, group)
+    linked.tell()
+    shard.topic(groups=["a"])
+    assert later(linked) == "ready"
+
+
+@pytest.mark.parametrize("how", ["archived", "purged"])
+def test_only_its_failure_is_left_when_the_last_group_leaves(two: Shard, how: str) -> None:
+    linked = Linked(two)
+    two.enqueue("p")
+    two.bury(two.take("a"), group="a")
+    if how == "archived":
+        archive(two, "a")
+    else:
+        two.call("purge", "a", 0, ["p"])
+    linked.put("d", "p")
+    two.topic(groups=["a"])
+    assert [ending.how for ending in linked.endings()] == [how]
 
 
 def test_it_is_in_the_archive_and_fails_in_another_group(linked: Linked, two: Shard) -> None:

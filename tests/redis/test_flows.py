@@ -432,7 +432,7 @@ class Mover:
         await arun(self._link, self._topics.refresh())
         flows = Flows(self._link, self._store, lambda _: None)
         for _ in range(4):  # what one tells, the next one may pass on
-            for topic in self._topics.known:
+            for topic in list(self._topics.known):
                 for shard in self._topics.all_shards(topic):
                     if topic == FLOWS:
                         await flows._look(shard)
