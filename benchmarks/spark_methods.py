@@ -189,8 +189,8 @@ def made_up(scenario: Scenario, seed: int) -> tuple[dict[str, Any], list[Span]]:
         failed[own], late[own] = scenario.failed, scenario.late
     attempts = chance.poisson(mean)
     of_failed = chance.binomial(attempts, failed)
-    columns = {"day": at // DAY_H, "hour": at, "attempts": attempts, "done": attempts - of_failed, "failed": of_failed,
-               "late": chance.binomial(attempts, late)}  # fmt: skip
+    columns = {"day": at // DAY_H, "hour": at, "attempts": attempts, "firsts": attempts, "done": attempts - of_failed,
+               "failed": of_failed, "failed_firsts": of_failed, "late": chance.binomial(attempts, late)}  # fmt: skip
     return {name: values[attempts > 0] for name, values in columns.items()}, spans
 
 

@@ -463,6 +463,10 @@ class Clock(NamedTuple):
         return hour_of(hour + offset // timedelta(milliseconds=1))
 
 
+OF = {"done": "attempts", "failed": "firsts", "late": "attempts"}
+"""What an hour's figures are shares of."""
+
+
 class Hours:
     """What each complete hour of a topic was, by measure, found by its number or by what the clocks showed."""
 
@@ -472,8 +476,9 @@ class Hours:
         self.at = list(range(self.events[0] + HOUR, end, HOUR)) if own else []
         counts: dict[str, Callable[[Happened], bool]] = {
             "attempts": lambda e: e.event in ENDED,
+            "firsts": lambda e: e.event in ENDED and e.attempt <= 1,
             "done": lambda e: e.event == "done",
-            "failed": lambda e: e.event in {"retry", "dead"},
+            "failed": lambda e: e.event in {"retry", "dead"} and e.attempt <= 1,
             "late": lambda e: (lateness(e) or 0) > slo,
         }
         self.n = {name: Counter(hour_of(e.finished) for e in own if is_one(e)) for name, is_one in counts.items()}
@@ -610,11 +615,11 @@ class Hours:
         if len(weeks) < 3:
             return None
         halves = [self.between(shown - DAY, shown - DAY // 2 - HOUR), self.between(shown - DAY // 2, shown - HOUR)]
-        shares = [ratio(self.count(name, own), self.count("attempts", own)) or 0.0 for own in halves]
+        shares = [ratio(self.count(name, own), self.count(OF[name], own)) or 0.0 for own in halves]
         return max(self.share_before(name, at), min(shares))
 
     def of_weeks(self, name: str, at: int) -> tuple[int, int]:
-        return self.count(name, self.earlier(at)), self.count("attempts", self.earlier(at))
+        return self.count(name, self.earlier(at)), self.count(OF[name], self.earlier(at))
 
     def share_before(self, name: str, at: int) -> float:
         """The hour's own share in earlier weeks counts by how much a week's hours differ beside chance."""
@@ -630,7 +635,7 @@ class Hours:
 
     @cache  # noqa: B019
     def share_off(self, name: str, at: int) -> float | None:
-        share, n, of = self.share(name, at), self.n[name][at], self.n["attempts"][at]
+        share, n, of = self.share(name, at), self.n[name][at], self.n[OF[name]][at]
         if share is None:
             return None
         return _share_off(n, of * min(max(share, 1e-6), 1 - 1e-6), of)
@@ -692,10 +697,10 @@ class Hours:
 
     @cache  # noqa: B019
     def _window_off(self, measure: str, own: tuple[int, ...]) -> tuple[float, float, int, float]:
-        of = self.count("attempts", own)
-        usual = sum((self.share(measure, one) or 0.0) * self.n["attempts"][one] for one in own)
+        of = self.count(OF[measure], own)
+        usual = sum((self.share(measure, one) or 0.0) * self.n[OF[measure]][one] for one in own)
         n = sum(
-            (self.share(measure, one) or 0.0) * self.n["attempts"][one]
+            (self.share(measure, one) or 0.0) * self.n[OF[measure]][one]
             if (self.share_score(measure, one) or 0.0) > 3.7 else self.n[measure][one]
             for one in own
         )  # fmt: skip
@@ -713,7 +718,8 @@ class Hours:
         times = (self.middle_day(worst, at) or 0.0) / {3: 2.0, 6: 1.7, 12: 1.4}[hours]
         score = round(off / max(1.0, times), 6)
         limit = 2.9 if n >= 2.5 * usual else 3.5
-        return score if score > limit and of >= 20 and n >= usual + 5 and n >= usual + 0.01 * of else None
+        matters = (measure == "failed" or of >= 20) and n >= usual + 5 and n >= usual + 0.01 * of
+        return score if score > limit and matters else None
 
 
 def _done_off(n: float, expected: float | None, today: float | None, dispersion: float) -> float | None:
@@ -758,13 +764,13 @@ def anomalies(log: Log, slo: int = 1000, tz: str = "UTC") -> Table:
             day = at // DAY * DAY
             if hours.before(at) < day - 57 * DAY or not any(day - 57 * DAY <= one <= day for one in busy):
                 continue
-            attempts = hours.n["attempts"][at]
             for measure in ("done", "failed", "late"):
+                attempts = hours.n[OF[measure]][at]
                 n, share = hours.n[measure][at], None if measure == "done" else hours.share(measure, at)
                 score = hours.done_score(at) if measure == "done" else hours.share_score(measure, at)
                 usual = hours.usual(at) if measure == "done" else None if share is None else share * attempts
                 more = 0.0 if usual is None else n - usual
-                limit, matters = 3.7, attempts >= 20 and more >= 5 and more >= 0.01 * attempts
+                limit, matters = 3.7, (measure == "failed" or attempts >= 20) and more >= max(5, 0.01 * attempts)
                 if measure == "done" and usual is not None:
                     limit, matters = 4, abs(more) >= 0.1 * usual and (more < 0 or more >= 5)
                 alone, length = score is not None and abs(score) > limit and matters, 1

@@ -13,6 +13,7 @@ from shutil import copytree
 from typing import Any, BinaryIO
 
 import pytest
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from streamdq.dump.local import LocalFolder
@@ -124,6 +125,16 @@ def test_a_month_that_can_t_be_read_is_counted_again(dump: Path, tmp_path: Path)
     analyze(DuckDB(), asked(dump, tmp_path), questions=HOURS)
     (tmp_path / "facts" / "month=2026-01" / "facts.parquet").write_bytes(b"PAR1")
     (tmp_path / "facts" / "month=2026-02" / "facts.parquet").unlink()
+    assert known(dump, tmp_path) == set()
+    analyze(DuckDB(), asked(dump, tmp_path), questions=HOURS)
+    assert known(dump, tmp_path) == set(DAYS)
+
+
+def test_facts_with_other_columns_are_counted_again(dump: Path, tmp_path: Path) -> None:
+    analyze(DuckDB(), asked(dump, tmp_path), questions=HOURS)
+    for path in (tmp_path / "facts").rglob("*.parquet"):
+        rows = parquet.read_table(path)
+        parquet.write_table(rows.drop_columns(["firsts"]), path)
     assert known(dump, tmp_path) == set()
     analyze(DuckDB(), asked(dump, tmp_path), questions=HOURS)
     assert known(dump, tmp_path) == set(DAYS)

@@ -79,19 +79,22 @@ def test_a_batch_at_another_time_is_one_incident_and_then_expected() -> None:
     assert by_clock[3] < 5 < 55 < by_clock[4]
 
 
-def test_the_retries_of_one_job_are_no_incident_but_failures_of_many_jobs_are() -> None:
-    def small(failed_jobs: int) -> list[Happened]:
-        log = [done("small", FIRST + hour * HOUR, id=f"{hour}") for hour in range(35 * 24)]
-        for n in range(5 * failed_jobs):
-            at, id = FIRST + 33 * DAY + n * 10_000, f"bad{n // 5}"
-            log.append(done("small", at, id=id, event="retry", error="E", attempt=1 + n % 5, step=n % 5))
-        return log
+def retried(failing: int) -> list[Happened]:
+    """A job an hour, and in one of them so many that fail five times each."""
+    log = [done("small", FIRST + hour * HOUR, id=f"{hour}") for hour in range(35 * 24)]
+    for n in range(5 * failing):
+        at, id = FIRST + 33 * DAY + n * 10_000, f"bad{n // 5}"
+        log.append(done("small", at, id=id, event="retry", error="E", attempt=1 + n % 5, step=n % 5))
+    return log
 
+
+def test_the_retries_of_few_jobs_are_no_incident_but_failures_of_many_jobs_are() -> None:
     failures = [
-        [row for row in answered(small(jobs), ["incidents"])["incidents"] if row["measure"] == "failed"]
-        for jobs in (1, 5)
+        [row for row in answered(retried(jobs), ["incidents"])["incidents"] if row["measure"] == "failed"]
+        for jobs in (1, 4, 5)
     ]
-    assert [len(own) for own in failures] == [0, 1]
+    assert [len(own) for own in failures] == [0, 0, 1]
+    assert [row["value"] for row in failures[-1]] == [5]
 
 
 def slight(worse: int, failing: int = 2) -> list[Happened]:
@@ -127,5 +130,8 @@ def test_a_share_of_one_hour_has_one_limit() -> None:
 
 
 @pytest.mark.thorough
-def test_a_slight_rise_equals_the_plain_calculation() -> None:
-    assert_same(answered(slight(6), ["incidents"])["incidents"], plain.incidents(slight(6)))
+@pytest.mark.parametrize("log", [slight(6), retried(5)], ids=["slight", "retried"])
+def test_a_rise_of_failures_equals_the_plain_calculation(log: list[Happened]) -> None:
+    found = answered(log, ["anomalies", "incidents"])
+    assert_same(found["anomalies"], plain.anomalies(log))
+    assert_same(found["incidents"], plain.incidents(log))

@@ -5,16 +5,16 @@
 --
 --   topic     text
 --   hour      time
---   measure   text      done (jobs), failed (attempts) or late (attempts that started later than the SLO)
+--   measure   text      done (jobs), failed (first attempts) or late (attempts that started later than the SLO)
 --   value     integer
 --   usual     number    what was expected
---   attempts  integer   of the hour
+--   attempts  integer   of the hour; of failures, first attempts
 --   weeks     integer   earlier weeks with data for it
 --   hours     integer   the score is of so many, of which this is the last
 --   score     number    the distance in standard deviations; null with fewer than three weeks; rounded to 6 digits
 --   anomaly   flag      beyond 4, and a tenth of what is usual and, if it is more, five jobs; of shares beyond 3.7 (3.5 of several
---                       hours, 2.9 if they are two and a half times the usual), five attempts and one percentage point, of at
---                       least 20 attempts
+--                       hours, 2.9 if they are two and a half times the usual), five attempts and one percentage point; late
+--                       starts must be of at least 20 attempts
 SELECT topic, hour * 3600000 AS hour, measure, value, usual, attempts, weeks, hours, score, anomaly
 FROM judged_hours
 WHERE hour >= :first_hour AND hour < :end_hour

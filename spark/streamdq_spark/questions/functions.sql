@@ -39,7 +39,7 @@ CREATE FUNCTION is_odd_count(score DOUBLE, n DOUBLE, usual DOUBLE) RETURNS BOOLE
     abs(score) > 4 AND abs(n - usual) >= 0.1e0 * usual AND (n < usual OR n >= usual + 5);
 CREATE FUNCTION is_odd_share(score DOUBLE, n DOUBLE, usual DOUBLE, attempts DOUBLE, hours BIGINT) RETURNS BOOLEAN RETURN
     score > CASE WHEN hours = 1 THEN 3.7e0 WHEN n >= 2.5e0 * usual THEN 2.9e0 ELSE 3.5e0 END
-    AND attempts >= 20 AND n >= usual + 5 AND n >= usual + 0.01e0 * attempts;
+    AND n >= usual + 5 AND n >= usual + 0.01e0 * attempts;
 
 -- The usual share of an hour of the week, of which n of so many attempts are known: between the mean of the topic's hours and its
 -- own share, by how much those of the hours vary beside chance (Bühlmann, Experience Rating and Credibility, 1967). That variance is

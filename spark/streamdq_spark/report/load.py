@@ -200,7 +200,7 @@ def anomalies(tables: Tables, tz: str) -> Section:
         "anomalies",
         "Which hours were unusual?",
         "Hours unlike what the same hours of earlier weeks and the last days made one expect: in jobs done, and in the "
-        "shares of attempts that failed or started late.",
+        "shares of first attempts that failed and of attempts that started late.",
     )
     judged = [row for row in tables["anomalies"] if row["score"] is not None]
     if not judged:

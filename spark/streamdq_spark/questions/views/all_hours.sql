@@ -6,8 +6,9 @@
 --   clock     integer   the hour as the clocks of the time zone show it
 --   before    integer   the last earlier hour in which the topic had events
 --   attempts  integer
+--   firsts    integer   first attempts
 --   done      integer
---   failed    integer
+--   failed    integer   of the first attempts: a job that fails again and again is one failure
 --   late      integer
 WITH followed AS (
     SELECT topic, hour AS before, lead(hour) OVER (PARTITION BY topic ORDER BY hour) AS next
@@ -23,6 +24,7 @@ WITH followed AS (
     WHERE next > before + 94 * 24
 )
 SELECT s.topic, s.hour, clock_of(s.hour) AS clock, s.before,
-    coalesce(attempts, 0) AS attempts, coalesce(done, 0) AS done, coalesce(failed, 0) AS failed, coalesce(late, 0) AS late
+    coalesce(attempts, 0) AS attempts, coalesce(firsts, 0) AS firsts, coalesce(done, 0) AS done,
+    coalesce(failed_firsts, 0) AS failed, coalesce(late, 0) AS late
 FROM spans s
 LEFT JOIN hours h ON h.topic = s.topic AND h.hour = s.hour

@@ -7,7 +7,7 @@
 -- the method of moments: the variance of the counts is expected + dispersion * expected². Hours in which nothing was done add up.
 -- Of shares, the score is divided by that of the worst hour of a usual day, if that is more than chance makes of it.
 --
---   topic, hour, clock, before, begin, attempts, done, failed, late, weeks: as in weekly_hours
+--   topic, hour, clock, before, begin, attempts, firsts, done, failed, late, weeks: as in weekly_hours
 --   expected        number    jobs done, as in expected_hours, unless the day before is closer
 --   expected_today  number
 --   done_usual      number
@@ -37,8 +37,8 @@ WITH nearest AS (
             THEN greatest(done, nearer_usual - 1.5e0 * (nearer_usual - less_before)) END AS as_before
     FROM days_before
 ), adapted AS (
-    SELECT topic, hour, clock, before, begin, attempts, done, failed, late, weeks, failed_share, late_share, failed_off, late_off,
-        as_before,
+    SELECT topic, hour, clock, before, begin, attempts, firsts, done, failed, late, weeks, failed_share, late_share, failed_off,
+        late_off, as_before,
         coalesce(as_before, expected) AS expected, coalesce(as_before, expected_today) AS expected_today,
         coalesce(as_before, nearer_usual) AS done_usual
     FROM again
@@ -77,8 +77,8 @@ WITH nearest AS (
         PARTITION BY topic, number ORDER BY clock RANGE BETWEEN 23 PRECEDING AND CURRENT ROW) AS outage
     FROM outages
 )
-SELECT topic, hour, clock, before, begin, attempts, done, failed, late, weeks, expected, expected_today, done_usual, dispersion,
-    failed_share * attempts AS failed_usual, late_share * attempts AS late_usual,
+SELECT topic, hour, clock, before, begin, attempts, firsts, done, failed, late, weeks, expected, expected_today, done_usual,
+    dispersion, failed_share * firsts AS failed_usual, late_share * attempts AS late_usual,
     -- What is expected is a mean of so many, and varies as well.
     round(CASE WHEN is_out THEN -sqrt(outage) ELSE off END / sqrt(1 + 1 / greatest(weeks - 2, 1)), 6) AS done_score,
     round(failed_off / greatest(coalesce(failed_worst, 0e0) / 2.3e0, 1e0), 6) AS failed_score,

@@ -13,7 +13,7 @@ WITH strongest AS (
 ), busy AS (
     SELECT DISTINCT topic, explode(sequence(day, day + 57)) AS day FROM busy_days
 ), listed AS (
-    SELECT s.topic, s.hour, measure, attempts, weeks,
+    SELECT s.topic, s.hour, measure, CASE measure WHEN 'failed' THEN firsts ELSE attempts END AS attempts, weeks,
         CASE measure WHEN 'done' THEN done WHEN 'failed' THEN failed ELSE late END AS value,
         CASE measure WHEN 'done' THEN done_usual WHEN 'failed' THEN failed_usual ELSE late_usual END AS usual,
         CASE measure WHEN 'done' THEN s.done_score WHEN 'failed' THEN s.failed_score ELSE s.late_score END AS score,
@@ -26,7 +26,8 @@ WITH strongest AS (
     WHERE before >= begin
 ), by_themselves AS (
     SELECT *, coalesce(CASE measure
-            WHEN 'done' THEN is_odd_count(score, value, usual) ELSE is_odd_share(score, value, usual, attempts, 1) END, false) AS alone,
+            WHEN 'done' THEN is_odd_count(score, value, usual)
+            ELSE is_odd_share(score, value, usual, attempts, 1) AND (measure = 'failed' OR attempts >= 20) END, false) AS alone,
         coalesce(window_score * (value - usual) > 0, false) AS together
     FROM listed
 )

@@ -1,10 +1,10 @@
 -- windows: the 3, 6 and 12 hours that end with an hour, together. Hours that are far off by themselves count as usual: so these tell
--- of what is too slight for a single hour, and not of one job of a small topic that fails again and again within an hour.
+-- of what is too slight for a single hour.
 --
 -- How much such sums vary, and the worst share of a usual day, come from the last seven days, as those of single hours. The median
--- of so few independent sums a day is below their mean: by the median of a chi-square distribution. Sums below 20 are not judged: a mean
--- without the greatest is too low for such rare jobs, and of few attempts a single job with its retries makes too large a share.
--- Sums vary no less than independent hours do.
+-- of so few independent sums a day is below their mean: by the median of a chi-square distribution. Sums below 20 are not judged, of
+-- failures apart: a mean without the greatest is too low for such rare jobs, and of few attempts a single job with its retries
+-- makes too large a share. Sums vary no less than independent hours do.
 --
 --   topic         text
 --   hour          integer   the last
@@ -18,7 +18,7 @@
 WITH lately AS (  -- seven days, the one before these, and what begins before
     SELECT * FROM hour_scores WHERE hour >= :first_hour - 216
 ), cleaned AS (
-    SELECT topic, hour, clock, hours, attempts, done, expected, expected_today, dispersion, weeks, failed_usual, late_usual,
+    SELECT topic, hour, clock, hours, attempts, firsts, done, expected, expected_today, dispersion, weeks, failed_usual, late_usual,
         CASE WHEN done_score IS NOT NULL AND failed_score IS NOT NULL AND late_score IS NOT NULL THEN 1 END AS known,
         CASE WHEN is_odd_count(done_score, done, done_usual) THEN done_usual ELSE done END AS done_kept,
         CASE WHEN failed_score > 3.7 THEN failed_usual ELSE failed END AS failed_kept,
@@ -27,7 +27,7 @@ WITH lately AS (  -- seven days, the one before these, and what begins before
     CROSS JOIN (VALUES (3), (6), (12)) AS lengths(hours)
 ), summed AS (
     SELECT topic, hour, clock, hours, weeks, dispersion / hours AS least, count(known) OVER own = hours AS known,
-        sum(attempts) OVER own AS attempts,
+        sum(attempts) OVER own AS attempts, sum(firsts) OVER own AS firsts,
         sum(done) OVER own AS done, sum(done_kept) OVER own AS done_kept, sum(expected) OVER own AS expected,
         sum(expected_today) OVER own AS expected_today,
         sum(failed_kept) OVER own AS failed, sum(failed_usual) OVER own AS failed_usual,
@@ -36,7 +36,7 @@ WITH lately AS (  -- seven days, the one before these, and what begins before
     WINDOW own AS (PARTITION BY topic, hours ORDER BY hour RANGE BETWEEN hours - 1 PRECEDING AND CURRENT ROW)
 ), apart AS (
     SELECT *,
-        share_off(failed, least(greatest(failed_usual, attempts * 1e-6), attempts * (1 - 1e-6)), attempts) AS failed_z,
+        share_off(failed, least(greatest(failed_usual, firsts * 1e-6), firsts * (1 - 1e-6)), firsts) AS failed_z,
         share_off(late, least(greatest(late_usual, attempts * 1e-6), attempts * (1 - 1e-6)), attempts) AS late_z
     FROM summed
     WHERE known
@@ -71,7 +71,7 @@ WITH lately AS (  -- seven days, the one before these, and what begins before
     FROM apart a
     JOIN usual_days u ON u.topic = a.topic AND u.hours = a.hours AND u.clock = a.clock
 ), scored AS (
-    SELECT topic, hour, hours, attempts, done_kept, done_usual, failed, failed_usual, late, late_usual,
+    SELECT topic, hour, hours, attempts, firsts, done_kept, done_usual, failed, failed_usual, late, late_usual,
         CASE WHEN size IS NOT NULL AND done_usual >= 20
              THEN round(done_off(done_kept, expected, expected_today, done_usual, size) / sqrt(1 + 1 / greatest(weeks - 2, 1)), 6)
         END AS done_score,
@@ -79,6 +79,6 @@ WITH lately AS (  -- seven days, the one before these, and what begins before
     FROM nearest
 )
 SELECT topic, hour, hours, done_score, failed_score, late_score, is_odd_count(done_score, done_kept, done_usual) AS done_odd,
-    is_odd_share(failed_score, failed, failed_usual, attempts, hours) AS failed_odd,
-    is_odd_share(late_score, late, late_usual, attempts, hours) AS late_odd
+    is_odd_share(failed_score, failed, failed_usual, firsts, hours) AS failed_odd,
+    is_odd_share(late_score, late, late_usual, attempts, hours) AND attempts >= 20 AS late_odd
 FROM scored
