@@ -17,7 +17,7 @@ local s = shard(KEYS)
 s.now, s.groups, s.results = now_ms(ARGV[1]), names(topic[3]), results_in(topic[4])
 local followers, endings, reply = link_key(s, 'followers'), link_key(s, 'endings'), {}
 local latest = {} -- what is known of jobs, by field, with what this call adds
-local bytes = 0 -- that were read
+local bytes, now_text = 0, string.format('%.0f', s.now) -- bytes: that were read
 
 -- How a job has ended that left the pool before anyone waited for it, and when. nil = not all groups have a result of it,
 -- and none says that it failed.
@@ -36,10 +36,10 @@ end
 -- What is known of the job: its field, and followers_in. nil = nothing.
 local function found(id, life)
   if latest[id] and (life == '' or latest[id].life == life) then return id, latest[id] end
-  local record = redis.call('HGET', jobs, id)
   local text, field = redis.call('HGET', followers, id), id
-  bytes = bytes + #(record or '') + #(text or '')
-  if not record then -- if it had followers, it was lost
+  local record = not text and redis.call('HGET', jobs, id) -- with the body: it is only read if it tells more
+  bytes = bytes + #(record or text or '')
+  if not record and not (text and redis.call('HEXISTS', jobs, id) == 1) then -- if it had followers, it was lost
     s.ended_as = 'lost'
     jobs_leave(s, {id})
     text = false
@@ -70,13 +70,13 @@ for i = 3, #ARGV, 3 do
   if bytes > MOST_BYTES then break end
   local field, f = found(ARGV[i], ARGV[i + 1])
   local early, one = string.match(ARGV[i + 2], '^(\31?)(.*)$')
-  local at = early ~= '' and '0' or string.format('%.0f', s.now)
+  local at = early ~= '' and '0' or now_text
   if not f then
     local how, ended_at
     if ARGV[i + 1] == '=' then how, ended_at = kept_end(ARGV[i]) end
     reply[#reply + 1] = how and {string.format('=%.0f', ended_at), ended_at, how} or {ARGV[i + 1], 0, 'unknown'}
   elseif string.find(f.list, '\31' .. one .. '\n', 1, true) then
-    hold_results(s, ARGV[i], ended_by(s, field, f))
+    if s.results then hold_results(s, ARGV[i], ended_by(s, field, f)) end
     reply[#reply + 1] = said(f)
   elseif #f.list > MOST_BYTES then
     reply[#reply + 1] = {f.life, f.generation, 'full'}
@@ -85,7 +85,7 @@ for i = 3, #ARGV, 3 do
     latest[field] = f
     kept[field] = true
     reply[#reply + 1] = said(f)
-    hold_results(s, ARGV[i], ended_by(s, field, f))
+    if s.results then hold_results(s, ARGV[i], ended_by(s, field, f)) end
     -- Of many followers, some may have ended: they are notified, and then those that have are forgotten.
     local soon = f.how ~= '' and 30000 or #f.list > MOST_BYTES / 2 and 60000
     if soon then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + soon), field) end
