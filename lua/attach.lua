@@ -17,7 +17,8 @@ local s = shard(KEYS)
 s.now, s.groups, s.results = now_ms(ARGV[1]), names(topic[3]), results_in(topic[4])
 local followers, endings, reply = link_key(s, 'followers'), link_key(s, 'endings'), {}
 local latest = {} -- what is known of jobs, by field, with what this call adds
-local bytes, now_text = 0, string.format('%.0f', s.now) -- bytes: that were read
+local bytes = 0 -- that were read
+local now_text = string.format('%.0f', s.now)
 
 -- How a job has ended that left the pool before anyone waited for it, and when. nil = not all groups have a result of it,
 -- and none says that it failed.
@@ -76,7 +77,7 @@ for i = 3, #ARGV, 3 do
     if ARGV[i + 1] == '=' then how, ended_at = kept_end(ARGV[i]) end
     reply[#reply + 1] = how and {string.format('=%.0f', ended_at), ended_at, how} or {ARGV[i + 1], 0, 'unknown'}
   elseif string.find(f.list, '\31' .. one .. '\n', 1, true) then
-    if s.results then hold_results(s, ARGV[i], ended_by(s, field, f)) end
+    hold_results(s, ARGV[i], ended_by(s, field, f))
     reply[#reply + 1] = said(f)
   elseif #f.list > MOST_BYTES then
     reply[#reply + 1] = {f.life, f.generation, 'full'}
@@ -85,7 +86,7 @@ for i = 3, #ARGV, 3 do
     latest[field] = f
     kept[field] = true
     reply[#reply + 1] = said(f)
-    if s.results then hold_results(s, ARGV[i], ended_by(s, field, f)) end
+    hold_results(s, ARGV[i], ended_by(s, field, f))
     -- Of many followers, some may have ended: they are notified, and then those that have are forgotten.
     local soon = f.how ~= '' and 30000 or #f.list > MOST_BYTES / 2 and 60000
     if soon then redis.call('ZADD', endings, 'NX', string.format('%.0f', s.now + soon), field) end

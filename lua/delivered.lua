@@ -38,7 +38,7 @@ for n, field in ipairs(fields) do
   local soon, id = f and without(f, ARGV[i + 3]), string.match(field, '^[^\31]*')
   if f and f.list ~= '' then
     if f.list ~= before then keep_followers(s, field, f) end
-    if s.results then hold_results(s, id, ended_by(s, field, f)) end
+    hold_results(s, id, ended_by(s, field, f))
     if soon then again = string.format('%.0f', math.min(tonumber(again), s.now + soon)) end
     if f.generation == tonumber(ARGV[i + 1]) then
       -- Who goes on has reported of it; when it ends, that is reported.
@@ -46,7 +46,7 @@ for n, field in ipairs(fields) do
       else due[#due + 1], due[#due + 2] = again, field end
     end
   else
-    if f and s.results then release_results(s, id, ended_by(s, field, f)) end
+    if f then release_results(s, id, ended_by(s, field, f)) end
     over[#over + 1] = field
     if f and f.adds == '*' then over[#over + 1] = children_field(id, f.life) end -- its flow is forgotten
   end

@@ -14,7 +14,8 @@ local s = shard(KEYS)
 read_topic(s, ARGV[1], ARGV[2])
 local dependencies, looks = link_key(s, 'dependencies'), link_key(s, 'dependents')
 local due = redis.call('ZRANGEBYSCORE', looks, '-inf', string.format('%.0f', s.now), 'LIMIT', 0, ARGV[3])
-local reply, bytes, over = {s.now, -1}, 0, {}
+local reply, bytes = {s.now, -1}, 0
+local over = {} -- of those that have ended
 
 -- Those that it waits for and that are not done.
 local function ask_for(w)
