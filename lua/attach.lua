@@ -18,6 +18,7 @@ s.now, s.groups, s.results = now_ms(ARGV[1]), names(topic[3]), results_in(topic[
 local followers, endings, reply = link_key(s, 'followers'), link_key(s, 'endings'), {}
 local latest = {} -- what is known of jobs, by field, with what this call adds
 local bytes = 0 -- that were read
+local now_text = string.format('%.0f', s.now)
 
 -- How a job has ended that left the pool before anyone waited for it, and when. nil = not all groups have a result of it,
 -- and none says that it failed.
@@ -48,10 +49,10 @@ end
 -- What is known of the job: its field, and followers_in. nil = nothing.
 local function found(id, life)
   if latest[id] and (life == '' or latest[id].life == life) then return id, latest[id] end
-  local record = redis.call('HGET', jobs, id)
   local text, field = redis.call('HGET', followers, id), id
-  bytes = bytes + #(record or '') + #(text or '')
-  if not record then -- if it had followers, it was lost
+  local record = not text and redis.call('HGET', jobs, id) -- with the body: it is only read if it tells more
+  bytes = bytes + #(record or text or '')
+  if not record and not (text and redis.call('HEXISTS', jobs, id) == 1) then -- if it had followers, it was lost
     s.ended_as = 'lost'
     jobs_leave(s, {id})
     text = false
@@ -82,7 +83,7 @@ for i = 3, #ARGV, 3 do
   if bytes > MOST_BYTES then break end
   local field, f = found(ARGV[i], ARGV[i + 1])
   local early, one = string.match(ARGV[i + 2], '^(\31?)(.*)$')
-  local at = early ~= '' and '0' or string.format('%.0f', s.now)
+  local at = early ~= '' and '0' or now_text
   if not f then
     local how, ended_at
     if ARGV[i + 1] == '=' then how, ended_at = kept_end(ARGV[i]) end

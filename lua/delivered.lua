@@ -5,7 +5,7 @@
 -- ARGV[2..] per job: field of `followers`, the generation that was reported, when to tell again, ms; the followers that have ended
 -- returns how many jobs have followers
 -- flags: allow-oom
--- include: archived, children, clock, followers, groups, link_key, results, stored_format
+-- include: archived, children, clock, followers, followers_of, groups, link_key, results, stored_format
 local YOUNG_MS = 60000 -- its enqueue_after may be on the way; not if it was attached at 0
 local topic = redis.call('HMGET', settings, 'format', 'results', 'groups')
 check_format(topic[1])
@@ -29,21 +29,23 @@ local function without(f, gone)
   return soon
 end
 
-local over, due = {}, {}
-for i = 2, #ARGV, 4 do
-  local field, text = ARGV[i], redis.call('HGET', followers, ARGV[i])
-  local f, again = text and followers_in(text), tonumber(ARGV[i + 2])
+local over, due, fields = {}, {}, {}
+for i = 2, #ARGV, 4 do fields[#fields + 1] = ARGV[i] end
+local text_of = followers_of(s, fields)
+for n, field in ipairs(fields) do
+  local i, text = 4 * n - 2, text_of(n)
+  local f, again = text and followers_in(text), ARGV[i + 2]
   local before = f and f.list
   local soon, id = f and without(f, ARGV[i + 3]), string.match(field, '^[^\31]*')
   if f and f.list ~= '' then
     if f.list ~= before then keep_followers(s, field, f) end
     hold_results(s, id, ended_by(s, field, f))
     if f.away ~= '' then leave_archive(s, field, f) end
-    if soon then again = math.min(again, s.now + soon) end
-    if string.format('%.0f', f.generation) == ARGV[i + 1] then
+    if soon then again = string.format('%.0f', math.min(tonumber(again), s.now + soon)) end
+    if f.generation == tonumber(ARGV[i + 1]) then
       -- Who goes on has reported of it; when it ends, that is reported.
-      if f.how == '' and not soon and again > s.now + 1000 then redis.call('ZREM', endings, field)
-      else due[#due + 1], due[#due + 2] = string.format('%.0f', again), field end
+      if f.how == '' and not soon and tonumber(again) > s.now + 1000 then redis.call('ZREM', endings, field)
+      else due[#due + 1], due[#due + 2] = again, field end
     end
   else
     if f then release_results(s, id, ended_by(s, field, f)) end

@@ -15,6 +15,7 @@ read_topic(s, ARGV[1], ARGV[2])
 local dependencies, looks = link_key(s, 'dependencies'), link_key(s, 'dependents')
 local due = redis.call('ZRANGEBYSCORE', looks, '-inf', string.format('%.0f', s.now), 'LIMIT', 0, ARGV[3])
 local reply, bytes = {s.now, -1}, 0
+local over = {} -- of those that have ended
 
 -- Those that it waits for and that are not done.
 local function ask_for(w)
@@ -31,7 +32,7 @@ end
 for _, member in ipairs(due) do
   local w, job = dependent(s, string.match(member, '^([^\31]*)\31(.*)$'))
   if not w then
-    forget_wait(s, member)
+    over[#over + 1] = member
   else
     bytes = bytes + #job.record
     w.looks = w.looks + 1
@@ -46,6 +47,7 @@ for _, member in ipairs(due) do
   end
   if bytes > MOST_BYTES then break end
 end
+if #over > 0 then forget_waits(s, over) end
 start_jobs(s)
 reply[2] = tonumber(redis.call('ZRANGE', looks, 0, 0, 'WITHSCORES')[2] or -1)
 return reply

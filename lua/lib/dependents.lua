@@ -6,6 +6,7 @@ local LOOK_AFTER_MS, LOOK_AT_LEAST_MS = 30000, 600000
 -- The letter of each ending; '.' = it goes on.
 local ENDINGS = {done = 'o', dead = 'd', cancelled = 'c', replaced = 'r', expired = 'e', purged = 'p', archived = 'a'}
 local MORE_ENDINGS = {left = 'g', lost = 'l', [''] = '.'}
+local GOES_ON, DONE = 46, 111 -- the bytes of . and o
 
 -- read_topic(s, injected, history_cap): reads what a call needs that may start jobs that wait, or cancel them.
 local function read_topic(s, injected, history_cap)
@@ -26,14 +27,14 @@ local function dependent(s, id, nonce)
 end
 
 -- states_at(s, w, n): reads how the n-th PER_FIELD of those it waits for have ended. Adds to s.states_bytes.
--- returns {letters=text, generations={i = generation}}
+-- returns {letters={i = byte}, generations={i = generation}}
 local function states_at(s, w, n)
   if not w.states[n] then
     local key = link_key(s, 'dependencies')
     local text = redis.call('HGET', key, w.member .. '\31' .. n .. '\31s') or ''
     s.states_bytes = (s.states_bytes or 0) + #text
     local letters, rest = string.match(text, '^([%l.]*)(.*)$')
-    w.states[n] = {letters = letters, generations = {}}
+    w.states[n] = {letters = {string.byte(letters, 1, -1)}, generations = {}}
     for i, generation in string.gmatch(rest, ',(%d+)=(%d+)') do w.states[n].generations[tonumber(i)] = tonumber(generation) end
   end
   return w.states[n]
@@ -44,15 +45,15 @@ local function keep_states(s, w)
   local key = link_key(s, 'dependencies')
   for n, states in pairs(w.states) do
     if states.is_changed then
-      local out = {states.letters}
+      local out = {string.char(unpack(states.letters))}
       for i, generation in pairs(states.generations) do out[#out + 1] = string.format(',%d=%.0f', i, generation) end
       redis.call('HSET', key, w.member .. '\31' .. n .. '\31s', table.concat(out))
     end
   end
 end
 
--- failures_in(letter): returns 1 if it says that a job has failed, otherwise 0
-local function failures_in(letter) return letter ~= '.' and letter ~= 'o' and 1 or 0 end
+-- failures_in(letter): returns 1 if this byte says that a job has failed, otherwise 0
+local function failures_in(letter) return letter ~= GOES_ON and letter ~= DONE and 1 or 0 end
 
 -- note_waits(s, waiting, event): a row in the history of each of these jobs, for each group.
 local function note_waits(s, waiting, event)
@@ -77,7 +78,7 @@ end
 
 -- is_withdrawn(s, w): returns whether the job belongs to a flow of which nothing starts
 local function is_withdrawn(s, w)
-  return w.gate == '+' and w.failed > 0 and failures_in(string.sub(states_at(s, w, 0).letters, 1, 1)) == 1
+  return w.gate == '+' and w.failed > 0 and failures_in(states_at(s, w, 0).letters[1]) == 1
 end
 
 -- waits_for_gate_alone(w): returns whether it waits for nothing but the opening of its flow

@@ -32,7 +32,7 @@ local function add_to(s, w, lines)
       local states, field = states_at(s, w, n), w.member .. '\31' .. n
       parts[field] = parts[field] or redis.call('HGET', key, field)
       parts[field] = parts[field] and parts[field] .. '\n' .. line or line
-      states.letters, states.is_changed = states.letters .. '.', true
+      states.letters[#states.letters + 1], states.is_changed = GOES_ON, true
       places.text, places.is_changed = places.text .. string.format('%s=%.0f;', name, w.total), true
       w.total, w.added, w.is_changed = w.total + 1, '+', true
     end
@@ -55,13 +55,13 @@ local function hear(s, w, news)
   if not index then return end
   local states = states_at(s, w, math.floor(index / PER_FIELD))
   local i = index % PER_FIELD + 1
-  local before, known = string.sub(states.letters, i, i), states.generations[i] or 0
-  local letter = ENDINGS[news.how] or MORE_ENDINGS[news.how]
-  if before == '' or before == 'o' or not letter then return end
+  local before, known = states.letters[i], states.generations[i] or 0
+  local letter = string.byte(ENDINGS[news.how] or MORE_ENDINGS[news.how] or '')
+  if not before or before == DONE or not letter then return end
   if news.generation <= known and known ~= news.seen or letter == before and news.generation == known then return end
   w.failed = w.failed + failures_in(letter) - failures_in(before)
-  if letter == 'o' then w.done = w.done + 1 end
-  states.letters = string.sub(states.letters, 1, i - 1) .. letter .. string.sub(states.letters, i + 1)
-  states.generations[i] = letter ~= 'o' and news.generation or nil
+  if letter == DONE then w.done = w.done + 1 end
+  states.letters[i] = letter
+  states.generations[i] = letter ~= DONE and news.generation or nil
   states.is_changed, w.is_changed = true, true
 end

@@ -54,18 +54,20 @@ local function keep_wait(s, w)
     w.on_failure, w.gate, w.looks, w.added))
 end
 
--- forget_wait(s, member): removes all that is known of what a job waited for.
-local function forget_wait(s, member)
+-- forget_waits(s, members): removes all that is known of what jobs waited for; at least one job.
+local function forget_waits(s, members)
   local key, looks, blocked = link_key(s, 'dependencies'), link_key(s, 'dependents'), link_key(s, 'blocked')
-  local w, fields = wait_of(s, member), {member}
-  for n = 0, w and math.ceil(w.total / PER_FIELD) - 1 or -1 do
-    fields[#fields + 1] = member .. '\31' .. n
-    fields[#fields + 1] = member .. '\31' .. n .. '\31s'
+  for _, member in ipairs(members) do
+    local w, fields = wait_of(s, member), {member}
+    for n = 0, w and math.ceil(w.total / PER_FIELD) - 1 or -1 do
+      fields[#fields + 1] = member .. '\31' .. n
+      fields[#fields + 1] = member .. '\31' .. n .. '\31s'
+    end
+    for n = 0, w and w.added ~= '' and 255 or -1 do fields[#fields + 1] = string.format('%s\31+%02x', member, n) end
+    redis.call('HDEL', key, unpack(fields))
   end
-  for n = 0, w and w.added ~= '' and 255 or -1 do fields[#fields + 1] = string.format('%s\31+%02x', member, n) end
-  redis.call('HDEL', key, unpack(fields))
-  redis.call('ZREM', looks, member)
-  redis.call('ZREM', blocked, member)
+  redis.call('ZREM', looks, unpack(members))
+  redis.call('ZREM', blocked, unpack(members))
   forget_links(s)
 end
 
@@ -73,7 +75,7 @@ end
 local function stop_waiting_for(s, job)
   if not is_waiting(job.record) then return end
   redis.call('HINCRBY', s.counts, 'waiting_for_jobs', -1)
-  forget_wait(s, job.id .. '\31' .. nonce_of(job.record))
+  forget_waits(s, {job.id .. '\31' .. nonce_of(job.record)})
 end
 
 -- is_blocked(s, job): returns whether the job can't start because another one has failed

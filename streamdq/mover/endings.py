@@ -220,8 +220,10 @@ class Endings(ShardLoop):
             if reply.how == UNKNOWN
             else News(id, nonce, one.place, reply.generation, reply.how, one.generation)
             for (id, nonce, one), reply in zip(questions, replies, strict=True)
+            if reply.how or reply.generation or one.generation  # most often nothing has ever happened to it
         ]
-        await self._deliver(shard, news)
+        if news:
+            await self._deliver(shard, news)
 
 
 def _is_to_put_in(ending: Ending) -> bool:

@@ -7,11 +7,9 @@ import contextlib
 import importlib
 import logging
 import re
-import sys
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -25,6 +23,7 @@ from streamdq.process import logs
 from streamdq.process.logs import Log
 from streamdq.times import durations
 from tests.linear_regexes import trouble
+from tests.unit.steps import steps
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"streamdq": ROOT, "spark/streamdq_spark": ROOT / "spark"}
@@ -160,25 +159,6 @@ def test_one_that_does_is_not(pattern: str, searched: bool) -> None:
 
 SIZE = 2_000
 """Large enough that what a function does once does not count."""
-
-
-def steps(function: Callable[[], Any]) -> int:
-    """How many of Python's instructions it takes. What C code does in one of them counts as one."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        count += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
-    return count
 
 
 def _tried(function: Callable[..., Any], *arguments: Any) -> None:

@@ -68,6 +68,8 @@ class Ending(NamedTuple):
     generation: int
     how: str
     followers: list[Follower]
+    added: list[Follower]
+    """Those that are its children."""
     children: str = ""
     """Of a job that has left the pool: "*" = they are to be put in, "&" = they are among the followers."""
 
@@ -80,14 +82,9 @@ class Ending(NamedTuple):
         return self.field.partition(SEPARATOR)[2]
 
     @property
-    def added(self) -> list[Follower]:
-        """The children."""
-        return [one for one in self.followers if one.is_child]
-
-    @property
     def others(self) -> list[Follower]:
-        """The other followers."""
-        return [one for one in self.followers if not one.is_child]
+        """Those that are not its children."""
+        return [one for one in self.followers if not one.is_child] if self.added else self.followers
 
 
 class Endings(NamedTuple):
@@ -111,14 +108,17 @@ def ending_in(field: str, text: str) -> Ending:
     _, generation, how, *_ = head.split("|") if head else ("", "0", "")
     children = how[-1:] if how[-1:] in (TO_PUT_IN, PUT_IN) and SEPARATOR in field else ""
     known = how.rstrip("+" + TO_PUT_IN + PUT_IN)
-    return Ending(field, int(generation), known, [_follower(line) for line in lines if line], children)
+    followers = [_follower(line) for line in lines if line]
+    return Ending(field, int(generation), known, followers, [one for one in followers if one.is_child], children)
 
 
 def _follower(line: str) -> Follower:
     at, topic, shard, index, nonce, id = line.split(SEPARATOR)
+    place = index if index.startswith(ADDED) else int(index)
+    if at.isdigit():
+        return Follower(line, topic, int(shard), place, nonce, id)
     mark, *names = at.split(BETWEEN)
     before = tuple((nonce, id) for nonce, _, id in (name.partition("\x1d") for name in names))
-    place = index if index.startswith(ADDED) else int(index)
     return Follower(line, topic, int(shard), place, nonce, id, mark.endswith(ADDED), before)
 
 
@@ -155,10 +155,9 @@ class Received(IntEnum):
 _MAY_CHANGE = ("", "dead", "archived")
 
 
-def received(code: int, how: str) -> Received:
-    """``code``: of the job, as deliver returns it. ``how``: the piece of news."""
-    found = Received(code)
-    return Received.WAITS if found is Received.KNOWS and how in _MAY_CHANGE else found
+def received(answer: Received, how: str) -> Received:
+    """``answer``: of the job. ``how``: the piece of news."""
+    return Received.WAITS if answer is Received.KNOWS and how in _MAY_CHANGE else answer
 
 
 class Asked(NamedTuple):

@@ -114,9 +114,9 @@ class LinkScripts(ScriptCalls):
                 children = dict.fromkeys(line for i in some for line in news[i].children)
                 args += (id, nonce, "".join([news[i].text for i in some]), "\n".join(children))
             codes = yield from self._run("deliver", keys_of("deliver", k), args)
-            for (_, some), code in zip(left, codes, strict=False):
+            for (_, some), answer in zip(left, map(Received, codes), strict=False):
                 for i in some:
-                    found[i] = received(code, news[i].how)
+                    found[i] = received(answer, news[i].how)
             left = left[len(codes) :]
         return found
 
