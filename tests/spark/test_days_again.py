@@ -18,7 +18,7 @@ from streamdq_spark.questions import QUESTIONS, tables
 from streamdq_spark.report import load_tables
 from tests.spark.dumps import START, as_row, event, write_dump
 from tests.spark.frames import assert_same, rows_of
-from tests.spark.logs import random_log
+from tests.spark.logs import flows_at, random_log
 
 FIRST = START + timedelta(days=101)
 DAYS = [(FIRST + timedelta(days=n)).date() for n in range(3)]
@@ -84,6 +84,7 @@ def history() -> Rows:
         rows += [event(60_000 + 1000 * day + n, at + 3 * hours, topic="steady") for n in range(300)]  # an incident
     late = FIRST + timedelta(hours=7)
     rows += [event(70_000 + n, late, topic="steady", due=late - hours, started=late) for n in range(20)]
+    rows += [as_row(e) for day in (0, 2) for e in flows_at(int((FIRST + timedelta(days=day)).timestamp() * 1000))]
     return [row for row in rows if row["finished"].date() != SILENT]
 
 
