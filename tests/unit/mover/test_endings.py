@@ -78,8 +78,8 @@ async def test_a_job_hears_nothing_of_others_to_which_nothing_has_happened() -> 
     rig.answer = lambda: [[b"L", 0, b""], [b"L", 0, b"unknown"], [b"L", 0, b""]]
     async with rig.running():
         await eventually(lambda: len(rig.link.calls["deliver"]) == 2, "all have answered")
-        told = {call.args[2:][::4] for call in rig.link.calls["deliver"]}
-        assert told == {("d0", "d1", "d2"), ("d1",)}
+        reported = {call.args[2:][::4] for call in rig.link.calls["deliver"]}
+        assert reported == {("d0", "d1", "d2"), ("d1",)}
 
 
 def test_the_work_for_an_ending_grows_with_its_followers_and_not_faster() -> None:
