@@ -13,7 +13,7 @@
 -- was lost with a consumer is not claimed ahead: it may be what kills consumers, and that must be counted. In a topic with
 -- a pace of keys, no job that has progress is: its claim is taken for its start.
 -- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member;
--- those that it has claimed, but got no reply, it claims again
+-- those that it has claimed, but got no reply, it claims again, unless they may not start any more
 -- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused,
 -- unlooked}: status 1, or 0 = the topic is paused (nothing read); or {-1}: there is no such group,
 -- or the caller has old settings of the topic. claim: '' = none, the
