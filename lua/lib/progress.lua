@@ -9,8 +9,8 @@
 -- deadline_ms r: when the TTR passes; w: when the next attempt is due ('' = see the record)
 -- entry    the entry that the running attempt was claimed from: '' means `main`, otherwise an entry of ready:GROUP
 -- note     r: consumer, and |due_ms if the record does not say when the attempt was due, and |AT_MS FRACTION TEXT if its
---          handler has said how far it is (report; then due_ms may be empty); w: last error; d: reason|error; x: archived or purged, if it had
---          given up the job
+--          handler has said how far it is (report; then due_ms may be empty); w: last error; d: reason|error;
+--          x: archived or purged, if the group had given up the job
 local PROGRESS = '^(%a)|(%d+)%+?(%d*)|(%d+)|(%d+)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|(.*)$'
 local AHEAD = 'claimed ahead of a slot by '
 

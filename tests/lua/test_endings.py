@@ -258,13 +258,19 @@ def test_back_from_the_archive_for_one_of_two_groups(linked: Linked, two: Shard,
     assert linked.tell() == [2]
 
 
-def test_in_the_archive_of_one_group_and_kicked_in_another(shard: Shard) -> None:
+def dead_in_three(shard: Shard) -> Linked:
+    """`d` waits for `p`, a dead letter of each of three groups."""
     shard.topic(groups=["a", "b", "c"])
     linked = Linked(shard)
     shard.enqueue("p")
     linked.put("d", "p")
     for group in "abc":
         shard.bury(shard.take(group), group=group)
+    return linked
+
+
+def test_in_the_archive_of_one_group_and_kicked_in_another(shard: Shard) -> None:
+    linked = dead_in_three(shard)
     jobs = {group: archive(shard, group) for group in "ab"}
     linked.tell()
     back(shard, "a", jobs["a"])
@@ -281,12 +287,7 @@ def test_in_the_archive_of_one_group_and_kicked_in_another(shard: Shard) -> None
 
 
 def test_back_from_the_archive_while_it_is_dead_in_another_group(shard: Shard) -> None:
-    shard.topic(groups=["a", "b", "c"])
-    linked = Linked(shard)
-    shard.enqueue("p")
-    linked.put("d", "p")
-    for group in "abc":
-        shard.bury(shard.take(group), group=group)
+    linked = dead_in_three(shard)
     for group in "ab":
         back(shard, group, archive(shard, group))
     assert notified(linked) == [("p", "dead")]
@@ -361,12 +362,7 @@ def test_the_groups_leave_that_have_it_in_their_archive(linked: Linked, two: Sha
 
 
 def test_a_group_leaves_that_has_it_in_its_archive_while_it_is_dead_in_another(shard: Shard) -> None:
-    shard.topic(groups=["a", "b", "c"])
-    linked = Linked(shard)
-    shard.enqueue("p")
-    linked.put("d", "p")
-    for group in "abc":
-        shard.bury(shard.take(group), group=group)
+    linked = dead_in_three(shard)
     jobs = {group: archive(shard, group) for group in "ab"}
     back(shard, "a", jobs["a"])
     shard.topic(groups=["a", "c"])
