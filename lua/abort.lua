@@ -42,6 +42,7 @@ local main, reply, rows = '', {0}, {}
 for _, p in pairs(states) do if p.main ~= '' then main = p.main end end
 for _, one in ipairs(is_for_all and concerned or {group}) do
   local p = states[one]
+  s.group = one
   if p and p.state == 'r' then
     p.aborted = true
     redis.call('HSET', progress, field_of(one, id), format(p))
@@ -50,11 +51,11 @@ for _, one in ipairs(is_for_all and concerned or {group}) do
     redis.call('ZREM', dead[one], id) -- or a kick would start it again
     redis.call('HINCRBY', counts, 'purged:' .. one, 1)
     job_fails(s, id, 'cancelled')
-    end_in_group(s, one, {id}, {main})
+    fail_in_group(s, 'purged', {id}, {main})
   elseif #withdraw(s, job, {one}, states) > 0 then
     reply[1] = math.max(reply[1], 1)
     rows[#rows + 1] = cancel_in(s, job, one, p)
-    end_in_group(s, one, {id}, {main})
+    fail_in_group(s, 'cancelled', {id}, {main})
   end
 end
 remember(s, rows)

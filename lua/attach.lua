@@ -36,13 +36,14 @@ end
 
 -- Groups may have failed the job before anyone waited for it.
 local function note_failures(id, f)
-  local away, is_purged = '', false
-  for group, note in pairs(ended_in(s, id)) do
-    if note == '' then f.plus = '+' end
-    if note == 'archived' then away = away .. ',' .. group end
-    is_purged = is_purged or note == 'purged'
+  local notes, away, failed = ended_in(s, id), '', nil
+  for _, group in ipairs(s.groups) do
+    local note = notes[group]
+    if note == '' then f.plus = '+'
+    elseif note == 'archived' then away = away .. ',' .. group
+    else failed = failed or note end
   end
-  f.away, f.how = away, is_purged and 'purged' or away ~= '' and 'archived' or is_dead(s, id) and 'dead' or ''
+  f.away, f.how = away, failed or away ~= '' and 'archived' or is_dead(s, id) and 'dead' or ''
   if f.how ~= '' then f.generation = s.now end
 end
 

@@ -8,27 +8,35 @@
 -- ARGV[3] limit: about how many fields of progress to look at; fewer if records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
 -- flags: allow-oom
--- include: clock, end_in_group, endings, groups, key_limit, largest, leaving_groups, progress, removal, stored_format,
---   waits
+-- include: clock, end_in_group, ended_in, endings, followers, groups, key_limit, largest, leaving_groups, progress, removal,
+--   stored_format, waits
 local group, bytes = ARGV[2], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
   'after_finish', 'linked')
 check_format(topic[5])
 local s = shard(KEYS)
 s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
-s.on_removed = after_removal(s, topic[6], topic[7])
+s.on_removed, s.ended_as = after_removal(s, topic[6], topic[7]), 'left'
 local leaving = names(topic[2])
 if not has(leaving, group) then return 0 end
 
--- A job is open until the last group that it concerns has ended it. Returns also how a job that is not has ended.
+-- A job is open until the last group that it concerns has ended it.
 local function is_open(id, alone)
-  local ended_as = 'left'
   for _, value in ipairs((states_of(s, {id}))) do
     local p = parse(value)
     if p and p.state ~= 'x' or not p and not alone then return true end
-    if p and p.note == '' then ended_as = 'done' end
   end
-  return false, ended_as
+  return false
+end
+-- Of those that leave, one may have done the job; once it has left, only its followers' entry tells so.
+local everyone = {progress = progress, groups = names(table.concat({topic[1], topic[2]}, ','))}
+local function note_if_done(id, since)
+  local f = waited_for(s, id)
+  if not f or not is_done_in_one(everyone, id) then return end
+  local record = redis.call('HGET', jobs, id)
+  if record and made_since(string.sub(record, 1, 12), since) then return end
+  f.plus = '+'
+  keep_followers(s, id, f)
 end
 -- A detached job without a record was lost, or other groups have ended it since this one began to leave, and then it is
 -- no longer counted as detached. It still is, if more jobs are counted than there are.
@@ -36,9 +44,7 @@ local function is_counted()
   return tonumber(redis.call('HGET', counts, 'detached') or 0) > redis.call('HLEN', jobs)
 end
 local function end_unless_open(id, main, since)
-  local open, ended_as = is_open(id, main == '-')
-  s.ended_as = ended_as
-  if open then return end
+  if is_open(id, main == '-') then return end
   local record = redis.call('HGET', jobs, id)
   if record and made_since(string.sub(record, 1, 12), since) then return end
   bytes = bytes + #(record or '')
@@ -56,6 +62,7 @@ for i = 1, #page[2], 2 do
   local field, p = page[2][i], parse(page[2][i + 1])
   local whose, id = string.match(field, '^([^\31]*)\31(.*)$')
   if whose == group then
+    note_if_done(id, topic[4])
     redis.call('HDEL', progress, field)
     drop_ticket(s, group, id)
     if p.state == 'w' and redis.call('ZREM', bucket, member(p.sequence, group, id)) == 1 then
@@ -64,6 +71,7 @@ for i = 1, #page[2], 2 do
     if p.state == 'd' then job_goes_on(s, id) end -- or it ends, and then that is reported
     end_unless_open(id, p.main, topic[4])
   elseif p.state == 'x' then
+    note_if_done(id)
     end_unless_open(id, p.main)
   end
   if is_enough(bytes) then return 1 end -- the page is read again; fields that were handled are gone from it

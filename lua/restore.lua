@@ -40,9 +40,7 @@ local function return_to(id, rest, held)
   if string.match(held, SAME, string.find(held, '\n') + 1) ~= string.match(rest, SAME) then return nil end
   local p = parse(redis.call('HGET', progress, field_of(group, id)))
   if p then
-    if p.state ~= 'x' then return nil end
-    redis.call('HINCRBY', counts, 'done_in_group:' .. group, -1)
-    return p.main
+    return p.state == 'x' and p.main or nil
   end
   for _, other in ipairs(others) do -- it came back for another group before
     local theirs = parse(redis.call('HGET', progress, field_of(other, id)))

@@ -106,7 +106,7 @@ local function claim_entries(s, claim, entries, own_count)
       if claim.started == at_once and at_once < count then claim.tail = tail_of(s, claim.ttr, true) end -- ahead from now on
     end
   end
-  end_in_group(s, s.group, claim.late, claim.mains)
+  fail_in_group(s, 'expired', claim.late, claim.mains)
   remember(s, claim.expired)
   local started = claim.started
   if started > 0 then

@@ -13,8 +13,6 @@ local function dead_leave(s, ids, mains, how)
     end
     job_fails(s, id, how)
   end
-  s.mark = how
-  end_in_group(s, s.group, ids, mains)
-  s.mark = nil
+  fail_in_group(s, how, ids, mains)
   redis.call('HINCRBY', s.counts, how .. ':' .. s.group, #ids)
 end

@@ -1,6 +1,6 @@
 -- include: attempt_row, end_in_group, history, key_limit, report_end
 
--- end_aborted(s, job): running -> cancelled, for job.group: an attempt that was aborted has ended, or is lost with its
+-- end_aborted(s, job): running -> cancelled, for job.group, which is s.group: an attempt that was aborted has ended, or is lost with its
 -- consumer. The caller has acknowledged its entry.
 local function end_aborted(s, job)
   local p, group = job.progress, job.group
@@ -10,6 +10,6 @@ local function end_aborted(s, job)
   redis.call('HINCRBY', s.counts, 'cancelled:' .. group, 1)
   report_end(s, job, 'cancelled|')
   if job.record then remember(s, {attempt_row(s, 'cancelled', job, 'aborted')}) end
-  end_in_group(s, group, {job.id}, {p.main})
+  fail_in_group(s, 'cancelled', {job.id}, {p.main})
   release_key(s, group, job.id)
 end

@@ -29,17 +29,15 @@ end
 -- fields=}: mains: `main` of each job's progress, '' = not known; states, fields: of all the jobs, as states_of returns them.
 -- s.on_removed, if given, is called with the ids.
 local function erase(s, jobs, ended)
-  local ids, fields, entries, done, detached, n = {}, {}, {}, {}, 0, 0
+  local ids, fields, entries, detached, n = {}, {}, {}, 0, 0
   for e, i in ipairs(ended) do
     local main, before = jobs.mains[i], (i - 1) * #s.groups
     ids[e] = jobs.ids[i]
     if main == '-' then detached = detached + 1 elseif main ~= '' then entries[#entries + 1] = main end
     for j = 1, #s.groups do
-      local value = jobs.states[before + j]
-      if value then
+      if jobs.states[before + j] then
         n = n + 1
         fields[n] = jobs.fields[before + j]
-        if string.byte(value) == 120 then done[j] = (done[j] or 0) + 1 end -- x
       end
     end
   end
@@ -49,7 +47,6 @@ local function erase(s, jobs, ended)
   for i = 1, n, FIELDS_AT_ONCE do
     redis.call('HDEL', s.progress, unpack(fields, i, math.min(i + FIELDS_AT_ONCE - 1, n)))
   end
-  for j, number in pairs(done) do redis.call('HINCRBY', s.counts, 'done_in_group:' .. s.groups[j], -number) end
   if detached > 0 then redis.call('HINCRBY', s.counts, 'detached', -detached) end
   if #entries > 0 then redis.call('XDEL', s.ready, unpack(entries)) end
 end
@@ -60,12 +57,12 @@ local function forget(s, id, main)
   erase(s, {ids = {id}, mains = {main}, states = states, fields = fields}, {1})
 end
 
--- end_in_group(s, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A detached job
--- concerns only the groups that have progress with it. s.mark: what is noted of dead letters (progress.lua), or nil.
+-- end_in_group(s, group, ids, mains): notes that `group` has done the jobs; the last group removes the job. A detached job
+-- concerns only the groups that have progress with it. s.mark: see fail_in_group.
 local function end_in_group(s, group, ids, mains)
   if #ids == 0 then return end
   local states, fields = states_of(s, ids)
-  local ended, marks, detached, left_to_others = {}, {}, {}, {}
+  local ended, marks = {}, {}
   for i, main in ipairs(mains) do
     local open, alone, own, before = false, main == '-', '', (i - 1) * #s.groups
     for j, other in ipairs(s.groups) do
@@ -73,22 +70,23 @@ local function end_in_group(s, group, ids, mains)
       if other == group then own = fields[before + j]
       elseif value and string.byte(value) ~= 120 or not value and not alone then open = true end
     end
-    if not open then
-      ended[#ended + 1] = i
-    elseif alone then
-      detached[#detached + 1], left_to_others[#left_to_others + 1] = own, ids[i]
-    else
+    if open then
       marks[#marks + 1] = own
       marks[#marks + 1] = 'x|0|0|0|' .. main .. '|||||' .. (s.mark or '')
+    else
+      ended[#ended + 1] = i
     end
   end
-  if #detached > 0 then redis.call('HDEL', s.progress, unpack(detached)) end
-  if s.on_done then s.on_done(left_to_others) end
-  if #marks > 0 then
-    redis.call('HSET', s.progress, unpack(marks))
-    redis.call('HINCRBY', s.counts, 'done_in_group:' .. group, #marks / 2)
-  end
+  if #marks > 0 then redis.call('HSET', s.progress, unpack(marks)) end
   erase(s, {ids = ids, mains = mains, states = states, fields = fields}, ended)
+end
+
+-- fail_in_group(s, how, ids, mains): s.group has ended the jobs, and has not done them. how: what is noted of that
+-- (progress.lua); others may begin to wait for the jobs later.
+local function fail_in_group(s, how, ids, mains)
+  s.mark = how
+  end_in_group(s, s.group, ids, mains)
+  s.mark = nil
 end
 
 -- detach(s, main): removes the shared entry unless another group needs it.

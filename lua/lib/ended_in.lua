@@ -2,7 +2,7 @@
 
 -- What the groups that have ended a job have noted of it, which others have yet to end.
 
--- ended_in(s, id): returns {[group] = '' if it has done the job, archived or purged if it had given it up}
+-- ended_in(s, id): returns {[group] = what is noted of how it ended, '' = it has done the job (progress.lua)}
 local function ended_in(s, id)
   local states, found = states_of(s, {id}), {}
   for i, group in ipairs(s.groups) do

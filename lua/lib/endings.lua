@@ -38,17 +38,6 @@ local function job_fails(s, id, how)
   tell_followers(s, id, f)
 end
 
--- note_done(s, ids): a group has done the jobs, and others go on with them, which may leave.
-local function note_done(s, ids)
-  for _, id in ipairs(ids) do
-    local f = waited_for(s, id)
-    if f and not is_final(f) then
-      f.plus = '+'
-      keep_followers(s, id, f)
-    end
-  end
-end
-
 -- is_dead(s, id): returns whether a group has given up the job
 local function is_dead(s, id)
   for _, value in ipairs((states_of(s, {id}))) do

@@ -11,7 +11,7 @@
 -- generation  when the job last ended, went on or left the pool, ms; always rising; 0 = it has not ended yet
 -- how         '' = it goes on; dead = a group has given it up, and a kick lets it go on; done; or it has failed permanently:
 --             cancelled, replaced, expired, purged, left (with its groups), lost; archived, unless it is restored.
---             A '+' behind it: a group has done the job, and nothing else tells so (note_done). A '*' behind that: its
+--             A '+' behind it: a group has done the job, and may leave the topic, or has left it. A '*' behind that: its
 --             handler has added jobs to its flow, its children, which are to be put in (ID\31LIFE\31+ has them); '&': they are
 -- away        groups in whose archive it is, behind a '|', with commas; it has to come back for each. None: without the '|'
 -- index       of the job among those that the follower waits for, from 0; +LIFE if it is a child of one of them (waits.lua)

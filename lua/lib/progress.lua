@@ -10,7 +10,7 @@
 -- entry    the entry that the running attempt was claimed from: '' means `main`, otherwise an entry of ready:GROUP
 -- note     r: consumer, and |due_ms if the record does not say when the attempt was due, and |AT_MS FRACTION TEXT if its
 --          handler has said how far it is (report; then due_ms may be empty); w: last error; d: reason|error;
---          x: archived or purged, if the group had given up the job
+--          x: '' = the group has done the job; or how it has failed permanently: archived, purged, cancelled, expired
 local PROGRESS = '^(%a)|(%d+)%+?(%d*)|(%d+)|(%d+)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|(.*)$'
 local AHEAD = 'claimed ahead of a slot by '
 

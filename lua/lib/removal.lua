@@ -15,11 +15,10 @@ local function take_from_end(s, ids)
 end
 
 -- after_removal(s, after_finish, linked): what to do when jobs are removed. after_finish: settings field, which is there as
--- soon as an id is to stay taken from then on. linked: settings field (followers.lua); s.linked from now on. Sets s.on_done.
+-- soon as an id is to stay taken from then on. linked: settings field (followers.lua); s.linked from now on.
 -- returns a function that is called with their ids; nil = there is nothing to do
 local function after_removal(s, after_finish, linked)
   s.linked = linked
-  if linked then s.on_done = function(ids) note_done(s, ids) end end
   if not after_finish and not linked then return nil end
   return function(ids)
     if linked then jobs_leave(s, ids) end

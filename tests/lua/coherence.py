@@ -23,7 +23,7 @@ FORM = re.compile(
     rb"[ra]\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|(?:%(entry)b)?\|-?\d+\|\d+\|.*"
     rb"|w\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|\|\|\d*\|.*"
     rb"|d\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|\|\|\|[^|]*\|.*"
-    rb"|x\|0\|0\|0\|%(entry)b\|\|\|\|\|(?:archived|purged)?" % {b"past": _PAST, b"entry": _ENTRY},
+    rb"|x\|0\|0\|0\|%(entry)b\|\|\|\|\|(?:archived|purged|cancelled|expired)?" % {b"past": _PAST, b"entry": _ENTRY},
     re.DOTALL,
 )
 """A progress, by its state."""
@@ -144,7 +144,7 @@ def _of_group(stored: Stored, group: bytes) -> list[str]:
     progress, dead = stored.progress.get(group, {}), stored.dead.get(group, {})
     states = Counter(p.state for p in progress.values())
     waiting = [member for member in stored.bucket if member[12:].startswith(MARK + group + MARK)]
-    counted = {b"running": states[b"r"], b"done_in_group": states[b"x"], b"waiting": len(waiting)}
+    counted = {b"running": states[b"r"], b"waiting": len(waiting)}
     counted[b"waiting_for_key"] = sum(ticket.startswith(group + MARK) for ticket in stored.waiting)
     counted[b"ready"] = states[b"w"] - len(waiting) - counted[b"waiting_for_key"] + _untouched(stored, group)
     found = [

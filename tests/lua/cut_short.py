@@ -39,7 +39,7 @@ local redis = {
 """
 _READING = ", ".join(f"{name} = true" for name in sorted(_READS))
 UNNOTICED = re.compile(
-    r"(running|ready|waiting|done_in_group|waiting_for_key) of .*: -?\d+, counted -?\d+"
+    r"(running|ready|waiting|waiting_for_key) of .*: -?\d+, counted -?\d+"
     r"|\d+ jobs are detached, counted are -?\d+"
     r"|dead letters of .*"
     r"|.* runs in .* without its entry"

@@ -374,20 +374,38 @@ def test_a_group_leaves_that_has_it_in_its_archive_while_it_is_dead_in_another(s
     assert later(linked) == "ready"
 
 
-@pytest.mark.parametrize("how", ["archived", "purged"])
-def test_a_group_had_failed_it_before_anyone_waited(two: Shard, how: str) -> None:
-    two.enqueue("p")
-    two.bury(two.take("a"), group="a")
-    jobs = archive(two, "a") if how == "archived" else two.call("purge", "a", 0, ["p"])
+def fail_in_a(two: Shard, how: str) -> Any:
+    """Group a ends the job and has not done it. Returns what its archive holds then."""
+    if how in ("archived", "purged"):
+        two.bury(two.take("a"), group="a")
+        return archive(two, "a") if how == "archived" else two.call("purge", "a", 0, ["p"])
+    if how == "expired":
+        two.clock.advance("3s")
+        return two.claim(group="a")
+    row = two.take("a") if how == "aborted" else None
+    two.call("abort", "p", "a")
+    return row and two.finish(row, group="a")
+
+
+@pytest.mark.parametrize("key", ["", "k"])
+@pytest.mark.parametrize("how", ["archived", "purged", "expired", "aborted", "cancelled"])
+def test_a_group_had_failed_it_before_anyone_waited(two: Shard, how: str, key: str) -> None:
+    if key:
+        two.topic(groups=["a", "b"], key_concurrency=5)
+    two.enqueue("p", key=key or None, expire="2s")
+    two.move()
+    other = two.take("b")
+    jobs = fail_in_a(two, how)
     linked = Linked(two)
     linked.put("d", "p")
     assert linked.is_blocked("d")
-    two.finish(two.take("b"), group="b")
+    two.finish(other, group="b")
     linked.tell()
     assert linked.is_blocked("d")
     if how == "archived":
         back(two, "a", jobs)
         linked.tell()
+        two.move()
         two.finish(two.take("a"), group="a")
         assert linked.tell() == [2]
 
@@ -470,7 +488,6 @@ def test_it_was_only_for_the_group_that_leaves(two: Shard) -> None:
 
 @pytest.mark.parametrize(("done_by", "how"), [("a", "done"), ("", "left")])
 def test_groups_leave_a_job_with_a_key(shard: Shard, done_by: str, how: str) -> None:
-    """No mark of a group that has ended it stays beside such a job."""
     shard.topic(groups=["a", "b"], key_concurrency=5)
     shard.enqueue("p", key="k")
     shard.topic(groups=["a", "b", "c"])  # which it does not concern

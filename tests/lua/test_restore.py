@@ -160,7 +160,7 @@ def test_back_in_both_one_dies_again_and_the_other_is_cancelled(two: Shard) -> N
     assert two.call("cancel", "j") == 1
     assert two.claim(group="a").rows == []
     assert two.empty()
-    assert not {name for name in two.counts if name.startswith(("detached", "done_in_group"))}
+    assert not {name for name in two.counts if name.startswith("detached")}
 
 
 def test_back_in_both_one_group_leaves(two: Shard) -> None:

@@ -68,6 +68,8 @@ FOUND = {
     "handed back a job that ran by the second answer",
     940003053: "the judge took a job that was added to a flow for put in, which Redis had lost when it was restarted",
     940004157: "the same, where two jobs had added it",
+    832623802163004: "a job had been aborted for one group before another one began to wait for it, which "
+    "started when the other group had done it",
 }
 """Seeds that broke a promise once, or seemed to."""
 

@@ -266,7 +266,7 @@ class _Wait:
                 if one.kept is None and one.progress is not None:
                     if one.progress.phase is Phase.DEAD:
                         return results.of_dead(one.progress), True
-                    if one.progress.phase is Phase.DONE_IN_GROUP:
+                    if one.progress.phase is Phase.ENDED_IN_GROUP:
                         return None, False
                 if len(self._shards) > 1:
                     self._unwatch()

@@ -17,7 +17,7 @@ class Phase(StrEnum):
     ABORTED = "a"  # running, and told to stop
     WAITING = "w"  # for its next attempt, in the bucket or in its own stream
     DEAD = "d"
-    DONE_IN_GROUP = "x"  # the group has ended the job, other groups have not
+    ENDED_IN_GROUP = "x"  # the group has ended the job, other groups have not
 
 
 @dataclass(frozen=True, slots=True)

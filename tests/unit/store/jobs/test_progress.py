@@ -22,7 +22,7 @@ OF_RELEASE_0_1 = {
     b"d|1|0|0|1795325257596-0|000000000003||||buried|a|b reason": Progress(
         Phase.DEAD, 1, 0, 0, 0, MAIN, "000000000003", "", reason="buried", error="a|b reason"
     ),
-    b"x|0|0|0|1795325257596-0|||||": Progress(Phase.DONE_IN_GROUP, 0, 0, 0, 0, MAIN, "", ""),
+    b"x|0|0|0|1795325257596-0|||||": Progress(Phase.ENDED_IN_GROUP, 0, 0, 0, 0, MAIN, "", ""),
 }  # fmt: skip
 
 SINCE = {
