@@ -183,6 +183,7 @@ class Bench:
     """One run of one workload of one peer, with a server of its own. ``scale``: 1 is what docs/comparison.md tells."""
 
     def __init__(self, peer: Peer, binary: ServerBinary, scale: float = 1.0) -> None:
+        self.server_name = peer.server
         self._peer = peer
         self._binary = binary
         self._scale = scale

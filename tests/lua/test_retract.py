@@ -35,6 +35,14 @@ def test_it_is_taken_back(shard: Shard) -> None:
     assert fire(shard, ahead_ms=AHEAD_MS).fired == 1
 
 
+def test_its_result_is_that_it_was_cancelled(shard: Shard) -> None:
+    shard.topic(result="1d")
+    write(shard, stored(5_000), ahead_ms=AHEAD_MS)
+    fire(shard, ahead_ms=AHEAD_MS)
+    retract(shard)
+    assert shard.redis("GET", shard.k.result_of("default", "s@5000")) == f"{shard.clock.now_ms}|cancelled|".encode()
+
+
 def test_one_that_has_ended_is_active_again(shard: Shard) -> None:
     write(shard, stored(5_000), ahead_ms=AHEAD_MS)
     fire(shard, ahead_ms=AHEAD_MS)

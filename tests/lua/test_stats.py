@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamdq.operations.topics import configure
+from streamdq.store.history.rows import dumps_in
 from tests.lua.links import Linked
 from tests.lua.shard import START_MS, Shard
 
@@ -21,10 +22,12 @@ def test_a_busy_shard(two: Shard) -> None:
     two.retry(waiting, delay_ms=500)
     two.enqueue("delayed", delay="1s")
     two.run(configure.pause(two.store, "t"))
+    two.call("register_dump", "d1", "0-0", 0)
     stats = two.call("stats", ("a", "b"))
     assert stats[:5] == (START_MS, START_MS + 500, 4, 2, True)
     assert stats.delayed == 1
     assert stats.dead_now == {"a": 1, "b": 0}
+    assert [dump.id for dump in dumps_in(stats.dumps)] == ["d1"]
     assert {name: value for name, value in stats.counts.values.items() if name in two.counts} == two.counts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import version
 
 from ardiq import Ardiq
-from peer import MS, Log, Producer, ready, run
+from peer import FLOWS, MS, Log, Producer, ready, run
 
 
 class ArdiqProducer(Producer):
@@ -14,6 +14,9 @@ class ArdiqProducer(Producer):
     def start(self) -> None:
         self._app = Ardiq(self.url)
         self._handle = self._app.ref("handle")
+
+    async def result(self, job: dict) -> None:
+        await (await self._handle.enqueue(job)).result(30)
 
     def _at(self, due_ns: int | None) -> object:
         return self._handle.options(schedule_ms=0 if due_ns is None else due_ns // MS)
@@ -27,12 +30,12 @@ class ArdiqProducer(Producer):
 
 async def work(url: str, log: Log, crash: bool) -> None:
     in_crash = {"concurrency": 20, "idle_timeout_ms": 2000} if crash else {"concurrency": 100}
-    in_crash |= {"result_ttl_ms": 0}
-    app = Ardiq(url, **in_crash)
+    app = Ardiq(url, **in_crash, result_ttl_ms=3_600_000 if FLOWS else 0)
 
     @app.task(name="handle")
-    async def handle(job: dict) -> None:
+    async def handle(job: dict) -> int:
         await log.note_async(job)
+        return job["n"]
 
     ready()
     await app.run()

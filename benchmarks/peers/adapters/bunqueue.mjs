@@ -2,7 +2,7 @@
 import { createRequire } from "node:module";
 import { run } from "./peer.mjs";
 
-const { Queue, Worker } = createRequire(process.env.PEER_MODULES + "/")("bunqueue/client");
+const { FlowProducer, Queue, Worker } = createRequire(process.env.PEER_MODULES + "/")("bunqueue/client");
 const connection = (url) => ({ host: url.hostname, port: Number(url.port) });
 
 const makeWorker = (url, handle, crash) => {
@@ -10,4 +10,12 @@ const makeWorker = (url, handle, crash) => {
   return new Worker("t", handle, { connection: connection(url), ...inCrash });
 };
 
-await run("bunqueue", (url) => new Queue("t", { connection: connection(url) }), makeWorker);
+const makeMore = async (url) => {
+  const producer = new FlowProducer({ connection: connection(url) });
+  return {
+    flow: (children, last) => producer.add({ ...last, children }),
+    result: (job) => job.waitUntilFinished(null, 30000),
+  };
+};
+
+await run("bunqueue", (url) => new Queue("t", { connection: connection(url) }), makeWorker, makeMore);
