@@ -11,12 +11,11 @@
 -- include: clock, end_in_group, ended_in, endings, followers, groups, key_limit, largest, leaving_groups, progress, removal,
 --   stored_format, waits
 local group, bytes = ARGV[2], 0
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
-  'after_finish', 'linked')
-check_format(topic[5])
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'format', 'after_finish', 'linked')
+check_format(topic[4])
 local s = shard(KEYS)
 s.now, s.groups = now_ms(ARGV[1]), names(topic[1])
-s.on_removed, s.ended_as = after_removal(s, topic[6], topic[7]), 'left'
+s.on_removed, s.ended_as = after_removal(s, topic[5], topic[6]), 'left'
 local leaving = names(topic[2])
 if not has(leaving, group) then return 0 end
 
@@ -28,25 +27,29 @@ local function is_open(id, alone)
   end
   return false
 end
+-- A new job may have the id by now: what a leaving group still has of it is none of the new one's.
+local left_at = {}
+for _, one in ipairs(leaving) do left_at[one] = redis.call('HGET', settings, 'left_at:' .. one) end
+local function is_other(record, one) return record and made_since(string.sub(record, 1, 12), left_at[one]) end
 -- Of those that leave, one may have done the job; once it has left, only its followers' entry tells so.
 local everyone = {progress = progress, groups = names(table.concat({topic[1], topic[2]}, ','))}
-local function note_if_done(id, since)
+local function note_if_done(id)
   local f = waited_for(s, id)
-  if not f or not is_done_in_one(everyone, id) then return end
-  local record = redis.call('HGET', jobs, id)
-  if record and made_since(string.sub(record, 1, 12), since) then return end
-  f.plus = '+'
-  keep_followers(s, id, f)
+  if not f or f.plus ~= '' then return end
+  for one, note in pairs(ended_in(everyone, id)) do
+    if note == '' and not is_other(redis.call('HGET', jobs, id), one) then f.plus = '+' end
+  end
+  if f.plus ~= '' then keep_followers(s, id, f) end
 end
 -- A detached job without a record was lost, or other groups have ended it since this one began to leave, and then it is
 -- no longer counted as detached. It still is, if more jobs are counted than there are.
 local function is_counted()
   return tonumber(redis.call('HGET', counts, 'detached') or 0) > redis.call('HLEN', jobs)
 end
-local function end_unless_open(id, main, since)
+local function end_unless_open(id, main, whose)
   if is_open(id, main == '-') then return end
   local record = redis.call('HGET', jobs, id)
-  if record and made_since(string.sub(record, 1, 12), since) then return end
+  if is_other(record, whose) then return end
   bytes = bytes + #(record or '')
   if not record and main == '-' and not is_counted() then main = '' end
   forget(s, id, main)
@@ -62,17 +65,17 @@ for i = 1, #page[2], 2 do
   local field, p = page[2][i], parse(page[2][i + 1])
   local whose, id = string.match(field, '^([^\31]*)\31(.*)$')
   if whose == group then
-    note_if_done(id, topic[4])
+    note_if_done(id)
     redis.call('HDEL', progress, field)
     drop_ticket(s, group, id)
     if p.state == 'w' and redis.call('ZREM', bucket, member(p.sequence, group, id)) == 1 then
       redis.call('HINCRBY', counts, 'waiting:' .. group, -1)
     end
     if p.state == 'd' then job_goes_on(s, id) end -- or it ends, and then that is reported
-    end_unless_open(id, p.main, topic[4])
+    end_unless_open(id, p.main, group)
   elseif p.state == 'x' then
     note_if_done(id)
-    end_unless_open(id, p.main)
+    end_unless_open(id, p.main, whose)
   end
   if is_enough(bytes) then return 1 end -- the page is read again; fields that were handled are gone from it
 end

@@ -39,9 +39,10 @@ local function claim_again(s, claim, entry, job)
   end
   if p.note == s.consumer and entry.asked then
     -- The answer is the same as before, and no attempt is lost. If the job may not start any more, it may run all the same, by
-    -- an answer that did arrive: it keeps its claim until its TTR has passed.
+    -- an answer that did arrive: it keeps its claim until its TTR has passed. It does run if its handler has given it more time.
+    local deadline = tonumber(p.deadline)
     job.progress = unclaimed(p)
-    if obstacle(s, claim, job) then return end
+    if obstacle(s, claim, job) or deadline > s.now + (tonumber(job.ttr) or claim.ttr) then return end
     redis.call('HINCRBY', s.counts, 'running:' .. s.group, -1)
     redis.call('HINCRBY', s.counts, 'ready:' .. s.group, 1)
     return start_attempt(s, claim, entry, job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from streamdq import Queue
 from streamdq.http import Tokens
 from streamdq.http.api import events
 from streamdq.http.auth import Role, new_token
+from streamdq.http.backend import Backend
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 from tests.http.live import Live
@@ -75,6 +77,29 @@ async def test_what_can_t_be_followed(api: Api) -> None:
     api.app.state.streamdq.waits = api.app.state.streamdq.http.max_takes
     assert kind(await api.client.get("/v1/topics/t/events")) == "too-busy"
     assert api.app.state.streamdq.waits == api.app.state.streamdq.http.max_takes
+
+
+async def test_no_more_follow_at_once_than_may_wait(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the first ones have no answer yet."""
+    await api.put("a", delay="1h")
+    backend, looks, goes_on = api.app.state.streamdq, asyncio.Event(), asyncio.Event()
+    look = Backend.do
+
+    async def held(self: Backend, operation: Any) -> Any:
+        if not looks.is_set():
+            looks.set()
+            await goes_on.wait()
+        return await look(self, operation)
+
+    monkeypatch.setattr(Backend, "do", held)
+    backend.waits = backend.http.max_takes - 1
+    first = asyncio.create_task(followed(api))
+    await looks.wait()
+    assert kind(await api.client.get("/v1/topics/t/events", params={"timeout": "0"})) == "too-busy"
+    goes_on.set()
+    assert await first == []
+    assert kind(await api.client.get("/v1/topics/nope/events")) == "unknown-topic"
+    assert backend.waits == backend.http.max_takes - 1
 
 
 async def test_a_token_of_a_group_sees_no_other_groups(open_api: Open, queue: Queue) -> None:

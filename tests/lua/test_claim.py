@@ -328,6 +328,23 @@ def test_a_consumer_that_asks_again_after_a_touch_gets_the_same_claim(timed: Sha
     assert timed.empty()
 
 
+def test_a_call_that_comes_late_takes_no_time_from_a_handler_that_was_given_more(shard: Shard) -> None:
+    shard.enqueue("j", ttr="5s")
+    shard.retry(shard.take(), delay_ms=0)
+    shard.enqueue("k")
+    shard.move()
+    read = read_ahead(shard)
+    first = shard.claim(read=read)
+    shard.touch(*first.rows, ttr_ms=3_600_000)
+    counts = shard.counts
+    assert shard.claim(read=read).rows == []
+    assert shard.counts == counts
+    shard.clock.advance("59m")
+    assert shard.reclaim().reclaimed == 0
+    assert shard.finish(*first.rows).stale == frozenset()
+    assert shard.empty()
+
+
 def test_a_group_made_anew_leaves_alone_what_runs_from_its_own_stream(two: Shard) -> None:
     two.enqueue("j")
     two.retried("a")

@@ -410,6 +410,20 @@ def test_a_group_had_failed_it_before_anyone_waited(two: Shard, how: str, key: s
         assert linked.tell() == [2]
 
 
+@pytest.mark.parametrize("how", ["purged", "expired", "aborted", "cancelled"])
+def test_a_group_leaves_that_had_failed_it_for_good(two: Shard, how: str) -> None:
+    two.enqueue("p", expire="2s")
+    linked = Linked(two)
+    linked.put("d", "p")
+    other = two.take("b")
+    fail_in_a(two, how)
+    linked.tell()
+    two.topic(groups=["b"])
+    two.finish(other, group="b")
+    linked.tell()
+    assert linked.is_blocked("d")
+
+
 def test_a_group_had_done_it_before_anyone_waited_and_the_one_leaves_that_archived_it(shard: Shard) -> None:
     shard.topic(groups=["a", "b", "c"])
     shard.enqueue("p")
@@ -499,6 +513,19 @@ def test_groups_leave_a_job_with_a_key(shard: Shard, done_by: str, how: str) -> 
     assert linked.endings() == []
     shard.topic(groups=["c"])
     assert [ending.how for ending in linked.endings()] == [how]
+
+
+@pytest.mark.parametrize("left", [["a"], ["c"]])
+def test_a_group_had_done_a_job_with_a_key_before_anyone_waited_and_groups_leave(shard: Shard, left: list[str]) -> None:
+    shard.topic(groups=["a", "b"], key_concurrency=5)
+    shard.enqueue("p", key="k")
+    shard.move()
+    shard.finish(shard.take("a"), group="a")
+    shard.topic(groups=["a", "b", "c"])
+    linked = Linked(shard)
+    linked.put("d", "p")
+    shard.topic(groups=left)
+    assert [ending.how for ending in linked.endings()] == ["done"]
 
 
 def test_a_job_with_a_key_that_a_group_has_done_and_the_one_leaves_that_gave_it_up(shard: Shard) -> None:

@@ -438,3 +438,23 @@ def test_an_id_that_stays_taken_after_the_end_of_its_job_is_so_from_then_on(two:
     while step(two, "a"):
         pass
     assert float(two.redis("ZSCORE", two.k.taken_until, "j")) == START_MS + 60_000
+
+
+def test_a_new_job_stays_that_has_the_id_of_one_that_two_leaving_groups_had(shard: Shard) -> None:
+    """The old one had a key; of the groups that leave, one has done it, and the other has not begun it."""
+    shard.topic(groups=["a", "b", "c"], key_concurrency=5)
+    shard.enqueue("j", key="k")
+    shard.move()
+    shard.finish(shard.take("c"), group="c")
+    shard.begin_to_leave("b")
+    shard.begin_to_leave("c")
+    shard.finish(shard.take("a"), group="a")
+    assert shard.get("j") is None
+    linked = Linked(shard)
+    shard.enqueue("j", delay="1s")
+    linked.put("d", "j")
+    for group in "bc":
+        while step(shard, group):
+            pass
+    assert shard.state("j", "a") == "delayed"
+    assert [text for text in linked.links().followers.values() if b"+" in text.split(b"\n")[0]] == []

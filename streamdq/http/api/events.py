@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic_core import to_json
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ...errors import InvalidInput, StreamdqError
 from ...operations.history.events import Following, following
@@ -34,7 +35,20 @@ _EVENT = {
 
 
 class EventStream(StreamingResponse):
+    """Its caller counts among those that wait, until it ends."""
+
     media_type = _STREAM
+
+    def __init__(self, stream: AsyncIterator[bytes], backend: Backend) -> None:
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx keeps answers back otherwise
+        super().__init__(stream, headers=headers)
+        self._backend = backend
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._backend.waits -= 1
 
 
 @operation(
@@ -79,10 +93,13 @@ async def follow_topic(
     found = following(await backend.store(), topic, last_event_id or since)
     if backend.waits >= backend.http.max_takes:
         raise ProblemError("too-busy", f"{backend.waits} requests wait already")
-    first = await backend.do(found.next(0))
-    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}  # nginx keeps answers back otherwise
-    stream = _stream(request, backend, found, first, longest_ms / 1000)
-    return EventStream(stream, headers=headers)
+    backend.waits += 1
+    try:
+        first = await backend.do(found.next(0))
+    except BaseException:
+        backend.waits -= 1
+        raise
+    return EventStream(_stream(request, backend, found, first, longest_ms / 1000), backend)
 
 
 async def _stream(
@@ -90,7 +107,6 @@ async def _stream(
 ) -> AsyncIterator[bytes]:
     begun, who = time.monotonic(), who_asks(request)
     ends, latest = begun + longest_s, begun + MAX_FOLLOW_S
-    backend.waits += 1
     try:
         if event is None:
             yield _at(found)  # also of a stream without events, whose caller goes on here
@@ -108,8 +124,6 @@ async def _stream(
             event = await backend.do(found.next(min(left_s, _LOOK_S)))
     except StreamdqError:
         return  # the caller asks again, and gets the error
-    finally:
-        backend.waits -= 1
 
 
 def _at(found: Following, event: bytes = b"") -> bytes:
