@@ -410,8 +410,23 @@ def test_a_group_had_failed_it_before_anyone_waited(two: Shard, how: str, key: s
         assert linked.tell() == [2]
 
 
+def test_all_groups_leave_of_which_one_archived_it_and_none_has_done_it(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "c"])
+    linked = Linked(shard)
+    shard.enqueue("p")
+    linked.put("d", "p")
+    for group in "ac":
+        shard.bury(shard.take(group), group=group)
+        archive(shard, group)
+    linked.tell()
+    shard.topic(groups=["a"])
+    shard.topic(groups=["new"])
+    assert later(linked) == "waiting"
+    assert linked.is_blocked("d")
+
+
 @pytest.mark.parametrize("how", ["purged", "expired", "aborted", "cancelled"])
-def test_a_group_leaves_that_had_failed_it_for_good(two: Shard, how: str) -> None:
+def test_a_group_leaves_that_had_failed_it_permanently(two: Shard, how: str) -> None:
     two.enqueue("p", expire="2s")
     linked = Linked(two)
     linked.put("d", "p")
