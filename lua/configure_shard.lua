@@ -64,7 +64,7 @@ local function begin_to_leave(group, own, dead)
   redis.pcall('XGROUP', 'DESTROY', ready, group)
   redis.call('UNLINK', own, dead)
   forget_turns(shard(KEYS), group)
-  for _, name in ipairs({'base', 'done', 'dead', 'cancelled', 'expired', 'ready', 'running', 'done_in_group', 'retried',
+  for _, name in ipairs({'base', 'done', 'dead', 'cancelled', 'expired', 'ready', 'running', 'retried',
     'snoozed', 'reclaimed', 'purged', 'archived', 'lost'}) do
     redis.call('HDEL', counts, name .. ':' .. group)
   end
