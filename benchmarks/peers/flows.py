@@ -70,7 +70,7 @@ def server_killed(bench: Bench) -> Measured:
         return worker
 
     if bench.server_name != "redis":
-        return {"none": "its server keeps jobs in memory"}
+        return {"none": "only Redis is killed"}
     return _struck(bench, kill)
 
 

@@ -1,7 +1,7 @@
 -- include: attempt_row, end_in_group, history, key_limit, report_end
 
--- end_aborted(s, job): running -> cancelled, for job.group, which is s.group: an attempt that was aborted has ended, or is lost with its
--- consumer. The caller has acknowledged its entry.
+-- end_aborted(s, job): running -> cancelled, for job.group, which is s.group: an attempt that was aborted has ended, or is
+-- lost with its consumer. The caller has acknowledged its entry.
 local function end_aborted(s, job)
   local p, group = job.progress, job.group
   job.record = job.record or redis.call('HGET', s.jobs, job.id)

@@ -298,4 +298,3 @@ def test_as_many_jobs_as_one_call_takes_end_for_one_of_many_groups(shard: Shard)
     assert len(rows) * 17 > 8_000
     assert shard.finish(*rows, group="g00").stale == frozenset()
     assert shard.redis("HLEN", shard.k.progress) == shard.counts["done:g00"] == MAX_BATCH
-    assert shard.redis("HLEN", shard.k.progress) == MAX_BATCH
