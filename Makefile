@@ -36,8 +36,8 @@ test-part: $(STAMP) ## run a part of what only test-all runs; TURN=7
 test-versions: $(STAMP) ## run the core's tests on each Python, server and release there is, and print a table; ONLY="python 3.13"
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.packaging.versions $(if $(ONLY),--only "$(ONLY)")
 
-test-upgrade: $(STAMP) ## run an older version and this one side by side under load, minutes; FROM=v1.0.0, a commit, or a wheel
-	@$(BIN)/python -m tests.upgrade.beside $(FROM)
+test-upgrade: $(STAMP) ## run an older version and this one side by side under load, minutes; FROM=a wheel, a tag or a commit, else the last release
+	@$(BIN)/python -m tests.upgrade.beside $(or $(FROM),$(wildcard tests/upgrade/*.whl))
 
 flaky: $(STAMP) ## run the tests again and again, every other time on a busy machine; RUNS=20
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.flaky --runs $(or $(RUNS),20) -- $(BIN)/pytest $(PROCESSES) -q $(FIRST_STAGE)

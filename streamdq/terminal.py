@@ -47,6 +47,7 @@ _WAITING = "waiting"
 _SCHEDULE_STYLES = {"active": "green", "paused": "yellow", "ended": "dim"}
 _STYLES = {
     _WAITING: "magenta", "delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red", "done": "green",
+    "ended": "dim",
 }  # fmt: skip
 
 

@@ -1,3 +1,3 @@
 """The version, in a module that imports nothing else. Packages take it from here."""
 
-__version__ = "0.2.0.dev0"
+__version__ = "1.0.0"

@@ -6,7 +6,7 @@
 -- of_groups     {{name, operator, type, value}, ...}: what must hold for `attempts`, `error` or `reason`; type: 'number',
 --               'string', or '' for a value that none of them has
 -- All of it must be true in the same group.
-local STATES = {r = 'running', d = 'dead', x = 'done'}
+local STATES = {r = 'running', d = 'dead'}
 
 -- is_after(one, other): returns whether a text comes after another one by their bytes. Lua compares texts by the locale.
 local function is_after(one, other)
@@ -24,6 +24,7 @@ local function field_in(p, name)
   local reason, error
   if p and p.state == 'w' and p.note ~= '' then error = p.note end
   if p and p.state == 'd' then reason, error = string.match(p.note, '^([^|]*)|?(.*)$') end
+  if p and p.state == 'x' and p.note ~= '' then reason = p.note end
   if name == 'error' then return error end
   return reason
 end
@@ -58,6 +59,7 @@ end
 local function is_in_state(s, q, job, group)
   local p = job.states[group]
   if q.state == '' then return true end
+  if p and p.state == 'x' then return q.state == (p.note == '' and 'done' or 'ended') end
   if p and STATES[p.state] then return q.state == STATES[p.state] end
   if (p and p.deadline or string.sub(job.record, 13, 25)) == NEVER then
     return q.state == 'waiting' or q.state == 'blocked' and is_blocked(s, job)

@@ -25,7 +25,7 @@ Key = Annotated[
 Limit = Annotated[int, Field(description="How many at most.", ge=1, le=MOST)]
 After = Annotated[str, Field(description="The `next` of the page before.", max_length=5100)]
 Time = Annotated[str | None, Field(description="A time, `now`, or one counted from now: `10m`, `-1h`.", max_length=64)]
-State = Literal["waiting", "blocked", "delayed", "ready", "running", "dead", "done"]
+State = Literal["waiting", "blocked", "delayed", "ready", "running", "dead", "done", "ended"]
 Conditions = Annotated[
     list[Annotated[str, Field(max_length=2000)]] | None,
     Field(description="Conditions on fields or the body, such as `body.user=7` or `attempt>3`.", max_length=10),

@@ -89,6 +89,21 @@ def test_get_shows_the_job_and_every_group(run: Run, queue: Queue) -> None:
     assert set(read.json["groups"]) == {"default", "audit"}
 
 
+def test_get_shows_a_group_that_has_ended_a_job_and_not_done_it(run: Run, queue: Queue) -> None:
+    queue.configure("t", groups=["default", "audit"], create=True)
+    queue.enqueue("t", 1, id="x")
+    with queue.take("t", group="audit", timeout=HANG_S) as claim:
+        assert claim
+        claim.bury("spoilt")
+    queue.purge("t", "x", group="audit")
+
+    found = run("find", "t", "--state", "ended", "--group", "audit", "--where", "reason=purged", "--json").json
+
+    assert [job["id"] for job in found["jobs"]] == ["x"]
+    assert re.search(r"audit +ended .* purged", run("get", "t", "x").out)
+    assert run("get", "t", "x", "--json").json["groups"]["audit"]["state"] == "ended"
+
+
 def test_a_job_that_waits_for_others(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1, id="p")
     queue.enqueue("t", 1, id="q", delay="1h")

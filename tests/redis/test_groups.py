@@ -43,6 +43,24 @@ async def test_retries_of_one_group_are_invisible_to_the_other(space: Space) -> 
     assert space.queue.dead("t", "good") == []
 
 
+async def test_a_group_that_has_ended_a_job_and_not_done_it_says_why(space: Space) -> None:
+    space.queue.configure("t", groups=["good", "bad"])
+    bad = space.worker("bad")
+
+    @bad.handler("t", retry="none")
+    async def fails(body: str) -> None:
+        raise RuntimeError(body)
+
+    space.queue.enqueue("t", "no", id="a")
+    await space.burst(bad)
+    space.queue.purge("t", "a", group="bad")
+    groups = {name: (one.state, one.reason) for name, one in space.job("a").groups.items()}
+    assert groups == {"good": ("ready", None), "bad": ("ended", "purged")}
+    search = {"group": "bad", "where": {"reason": "purged"}}
+    assert [job.id for job in space.queue.find("t", state="ended", **search)] == ["a"]
+    assert [job.id for job in space.queue.find("t", state="done")] == []
+
+
 async def test_a_group_added_later_gets_what_waits_and_nothing_older(space: Space) -> None:
     first, seen = noting(space, "default")
     space.queue.enqueue("t", "done before")

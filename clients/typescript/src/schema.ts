@@ -1839,7 +1839,7 @@ export interface components {
             consumer: string | null;
             /**
              * Reason
-             * @description Why it is dead: exhausted, buried, invalid or crashed.
+             * @description Why it is dead: exhausted, buried, invalid or crashed. Or why the group has ended it and not done it: cancelled, expired, purged or archived.
              */
             reason: string | null;
             /**
@@ -4446,7 +4446,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Jobs that some group, or `group`, has in this state. */
-                state?: ("waiting" | "blocked" | "delayed" | "ready" | "running" | "dead" | "done") | null;
+                state?: ("waiting" | "blocked" | "delayed" | "ready" | "running" | "dead" | "done" | "ended") | null;
                 /** @description The consumer group that is meant. */
                 group?: string | null;
                 /** @description A time, `now`, or one counted from now: `10m`, `-1h`. */

@@ -44,7 +44,7 @@ _MOST_BYTES = 1024 * 1024
 _LARGE = "left out, as the answer is large; get the job by its id"
 _UNKNOWN = ["unknown-topic", "unknown-group"]
 _ACTED = {200: {"description": "How many it was done to, and what became of each.", "model": ActedOut}}
-State = Literal["waiting", "blocked", "delayed", "ready", "running", "dead", "done"]
+State = Literal["waiting", "blocked", "delayed", "ready", "running", "dead", "done", "ended"]
 _Time = Annotated[str | None, Query(description="A time, `now`, or one counted from now: `10m`, `-1h`.", max_length=64)]
 
 

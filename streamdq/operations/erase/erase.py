@@ -40,6 +40,7 @@ _LOOK_S = 0.5
 _PLACES = {
     JobState.WAITING: "jobs that wait for others", JobState.DELAYED: "delayed jobs", JobState.READY: "ready jobs",
     JobState.RUNNING: "running jobs", JobState.DEAD: "dead letters", JobState.DONE: "jobs of other groups",
+    JobState.ENDED: "jobs of other groups",
 }  # fmt: skip
 _WHY: dict[ActionResult, str] = {
     "changed": "it has changed meanwhile: run this again",

@@ -22,7 +22,7 @@ from .large_bodies import fetched
 T = TypeVar("T")
 REPAIRS = 5
 _ACTIVE_FIRST = (
-    JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.WAITING, JobState.DEAD, JobState.DONE,
+    JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.WAITING, JobState.DEAD, JobState.ENDED, JobState.DONE,
 )  # fmt: skip
 
 
@@ -191,4 +191,4 @@ def _progress(found: FoundProgress, job: Job, delayed: bool) -> GroupProgress:
         return GroupProgress(group, where, *counts, due_ms=due_ms, error=p.error or None, own=True)
     if p.phase is Phase.DEAD:
         return GroupProgress(group, JobState.DEAD, *counts, reason=p.reason, error=p.error)
-    return GroupProgress(group, JobState.DONE, *counts)
+    return GroupProgress(group, JobState.ENDED if p.reason else JobState.DONE, *counts, reason=p.reason or None)

@@ -39,7 +39,7 @@ class Progress:
     due_ms: int | None = None  # of the running or next attempt; None: see the record
     consumer: str = ""  # running
     report: HandlerProgress | None = None  # running: how far its handler said it was
-    reason: str = ""  # dead
+    reason: str = ""  # dead; ended: why, if the group has not done it
     error: str = ""  # waiting, dead
 
     @property
@@ -69,6 +69,8 @@ def progress_in(value: bytes) -> Progress:
     if phase is Phase.DEAD:
         reason, _, error = note.partition("|")
         return Progress(phase, *counts, reason=reason, error=error)
+    if phase is Phase.ENDED_IN_GROUP:
+        return Progress(phase, *counts, reason=note)
     return Progress(phase, *counts)
 
 

@@ -35,6 +35,7 @@ SINCE = {
     b"d|5+2|4|5|-|f00000000002||||crashed|": Progress(
         Phase.DEAD, 5, 2, 4, 5, "-", "f00000000002", "", reason="crashed"
     ),
+    b"x|0|0|0|-|||||cancelled": Progress(Phase.ENDED_IN_GROUP, 0, 0, 0, 0, "-", "", "", reason="cancelled"),
 }  # fmt: skip
 
 
