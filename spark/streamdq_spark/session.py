@@ -25,7 +25,13 @@ from .java import prepare_java
 from .memory import heap
 
 _CORES = max(2, os.cpu_count() or 1)
+# Java's first compiler alone, which then keeps 48 MB of compiled code, and would compile again what it throws away.
 _FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+# The second one, too, at forty times its usual thresholds: for what each event goes through, not for what makes plans.
+_BOTH_COMPILERS = (
+    "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 -XX:Tier4CompileThreshold=600000 "
+    "-XX:Tier4BackEdgeThreshold=1600000"
+)
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",  # a rerun replaces the days it covers, and no others
@@ -52,18 +58,16 @@ ANALYSIS = {
     # Otherwise the optimizer itself calculates, row by row, whatever is first made of the rows that Python read.
     "spark.sql.execution.arrow.localRelationThreshold": "0",
     "spark.locality.wait": "0s",  # a free core fetches its bytes sooner than the core that has them is free again
-    # Java's first compiler alone, which then keeps 48 MB of compiled code, and would compile again what it throws away.
-    # These are defaults: what the user or the cluster sets as `extraJavaOptions` holds, too.
-    "spark.driver.defaultJavaOptions": _FIRST_COMPILER,
-    "spark.executor.defaultJavaOptions": _FIRST_COMPILER,
 }
 """Of each analysis; docs/analytics-speed.md has what each saves."""
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """For few events, compiling the plans takes longer than the work itself."""
 LIVE = {"spark.sql.shuffle.partitions": "2"}
 """For a query that counts by minute, of which there are few: each partition's state takes some files in each batch."""
-FEW_EVENTS = 200_000
-"""With fewer, the driver reads the events, and on one machine plans are not compiled."""
+FEW_EVENTS, MANY_EVENTS = 200_000, 2_000_000
+"""With fewer than the first number, the driver reads the events, and on one machine plans are not compiled. From the
+second on, Java's second compiler saves more than it takes.
+"""
 _OF_A_PARTITION, _LEAST_ELSEWHERE = 250_000, 4
 """Events of a task, and tasks at least where a cluster works, of whose cores nothing is known before Spark starts: so
 few events that those of a worker that is lost are soon done again, and so many that a task is worth sending.
@@ -84,7 +88,14 @@ def settings_for(events: int, master: str | None = None) -> Mapping[str, str]:
     here = master is None and _SUBMITTED not in os.environ
     least = _CORES if here else _LEAST_ELSEWHERE
     partitions = str(max(least, math.ceil(events / _OF_A_PARTITION)))
-    settings = ANALYSIS | {"spark.sql.shuffle.partitions": partitions, "spark.sql.files.minPartitionNum": partitions}
+    compilers = _FIRST_COMPILER if events < MANY_EVENTS else _BOTH_COMPILERS
+    settings = ANALYSIS | {
+        "spark.sql.shuffle.partitions": partitions,
+        "spark.sql.files.minPartitionNum": partitions,
+        # Defaults: what the user or the cluster sets as `extraJavaOptions` holds, too.
+        "spark.driver.defaultJavaOptions": compilers,
+        "spark.executor.defaultJavaOptions": compilers,
+    }
     return settings | INTERPRETED if here and events < FEW_EVENTS else settings
 
 

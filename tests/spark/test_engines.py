@@ -21,8 +21,8 @@ from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.engines.base import Engine
 from streamdq_spark.engines.choice import OF_A_GIB, Name, choose
 from streamdq_spark.engines.duck import DuckDB
-from streamdq_spark.engines.spark import Spark
-from streamdq_spark.questions import COMPARED, QUESTIONS
+from streamdq_spark.engines.spark import Spark, together
+from streamdq_spark.questions import COMPARED, QUESTIONS, statement_of, views
 from tests.spark.dumps import as_row, write_dump
 from tests.spark.frames import assert_same, rows_of, written
 from tests.spark.lived import live
@@ -176,3 +176,15 @@ def test_what_is_not_installed_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_master_is_for_spark() -> None:
     with pytest.raises(InvalidInput, match="--master yarn is for Spark"):
         choose(Name.DUCKDB, HERE, 10, "yarn")
+
+
+def test_spark_collects_values_once_for_all_their_percentiles() -> None:
+    taken = (
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY a) AS x, "
+        "percentile_cont(0.99) WITHIN GROUP (ORDER BY a - coalesce(b, 0)) FROM t"
+    )
+    assert together(taken) == (
+        "SELECT percentile(a, array(0.5, 0.99))[0] AS x, percentile(a - coalesce(b, 0), array(0.5, 0.99))[1] FROM t"
+    )
+    for name in (*TABLES, *views()):
+        assert "percentile_cont" not in together(statement_of(name).text), name

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from streamdq.store.history.rows import Event
 from streamdq_spark.errors import SparkFailed, SparkGone
 from streamdq_spark.failures import meaning, spark_errors
-from streamdq_spark.session import ANALYSIS, FEW_EVENTS, INTERPRETED, settings_for
+from streamdq_spark.session import ANALYSIS, FEW_EVENTS, INTERPRETED, MANY_EVENTS, settings_for
 from tests.spark.dumps import START, event, write_dump
 from tests.spark.shared import GIVEN_UP_S
 
@@ -93,11 +93,14 @@ def test_a_plan_that_is_nested_too_deeply_for_a_client_is_reported() -> None:
         raise RuntimeError("Error parsing message: Exceeded upb_DecodeOptions_MaxDepth")
 
 
-def test_all_analyses_have_the_same_settings_but_for_partitions() -> None:
-    few, many = settings_for(FEW_EVENTS - 1), settings_for(500 * FEW_EVENTS)
+def test_all_analyses_have_the_same_settings_but_for_partitions_and_compilers() -> None:
+    few, some, many = (settings_for(events) for events in (FEW_EVENTS - 1, MANY_EVENTS - 1, 50 * MANY_EVENTS))
     assert few.items() >= (ANALYSIS | INTERPRETED).items()
     partitions = ("spark.sql.shuffle.partitions", "spark.sql.files.minPartitionNum")
-    assert many == ANALYSIS | dict.fromkeys(partitions, "400")
+    compilers = ("spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions")
+    assert many.items() >= (ANALYSIS | dict.fromkeys(partitions, "400")).items()
+    assert some.keys() == many.keys() == ANALYSIS.keys() | {*partitions, *compilers}
+    assert {key for key in many if some[key] != many[key]} == {*partitions, *compilers}
 
 
 @pytest.mark.parametrize("events", [28_000, FEW_EVENTS, 1_000_000, 30_000_000])

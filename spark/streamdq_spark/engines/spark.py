@@ -6,6 +6,7 @@ calculates in this process: for so few rows, to plan a query takes Spark longer 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import date
@@ -45,6 +46,7 @@ _TYPES = {
 }  # fmt: skip
 _QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 """As in standard SQL, `"group"` is a column."""
+_PERCENTILE = re.compile(r"percentile_cont\(([\d.]+)\) WITHIN GROUP \(ORDER BY ((?:[^()]|\([^()]*\))+)\)")
 _SHARED = ("retry_waits", "lives", "jobs")
 """What several tables read."""
 
@@ -109,8 +111,11 @@ class SparkAnswers(Answers):
     def _count(self, statement: Statement) -> pa.Table:
         for view in needed(statement.name)[: None if statement.name in tables() else -1]:
             self._once.get(view.name, partial(self._make, view))
-        query = f"(\n{statement.rendered(self._work.values)}\n)"
+        query = f"(\n{self._query(statement)}\n)"
         return self._spark.sql(declared(statement, query, _TYPES)).toArrow()
+
+    def _query(self, statement: Statement) -> str:
+        return together(statement.rendered(self._work.values))
 
     def _prepare(self) -> None:
         """Defines the functions, and reads the events."""
@@ -143,5 +148,15 @@ class SparkAnswers(Answers):
         return rows
 
     def _make(self, view: Statement) -> None:
-        rows = self._spark.sql(view.rendered(self._work.values))
+        rows = self._spark.sql(self._query(view))
         (self._hold(rows) if view.name in _SHARED else rows).createOrReplaceTempView(view.name)
+
+
+def together(query: str) -> str:
+    """The query, with all percentiles of the same values taken at once: for each call of its own, Spark collects the
+    values anew.
+    """
+    shares = sorted({found[1] for found in _PERCENTILE.finditer(query)})
+    return _PERCENTILE.sub(
+        lambda found: f"percentile({found[2]}, array({', '.join(shares)}))[{shares.index(found[1])}]", query
+    )
