@@ -8,13 +8,17 @@
 --                      enqueued, of first attempts
 --   value    integer   ms
 --   n        integer
-WITH measured AS (
-    SELECT day, topic, hour, measure,
-        CASE measure WHEN 'late' THEN late_ms
-            WHEN 'took' THEN CASE WHEN event = 'done' THEN ran_ms END
-            ELSE CASE WHEN attempt <= 1 THEN due - created END END AS value
-    FROM lately
-    CROSS JOIN (VALUES ('late'), ('took'), ('ahead')) AS measures(measure)
-    WHERE is_attempt
-)
-SELECT day, topic, hour, measure, value, count(*) AS n FROM measured WHERE value IS NOT NULL GROUP BY day, topic, hour, measure, value
+SELECT day, topic, hour, 'late' AS measure, late_ms AS value, count(*) AS n
+FROM lately
+WHERE is_attempt AND late_ms IS NOT NULL
+GROUP BY day, topic, hour, late_ms
+UNION ALL
+SELECT day, topic, hour, 'took', ran_ms, count(*)
+FROM lately
+WHERE event = 'done' AND ran_ms IS NOT NULL
+GROUP BY day, topic, hour, ran_ms
+UNION ALL
+SELECT day, topic, hour, 'ahead', due - created, count(*)
+FROM lately
+WHERE is_attempt AND attempt <= 1 AND due - created IS NOT NULL
+GROUP BY day, topic, hour, due - created

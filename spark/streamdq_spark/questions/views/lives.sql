@@ -4,7 +4,7 @@
 --   group         text
 --   id            text
 --   created       integer   ms since 1970
---   key           text      the same in each of its rows
+--   key           text
 --   attempts      integer   and done, failed, reclaimed, released: how many ended so
 --   worker_ms     integer   how long attempts ran, also those that did not count
 --   failed_ms     integer   the part of it in attempts that failed
@@ -14,7 +14,7 @@
 --   read_bytes    integer   once for each claim
 --   done_at       integer   ms since 1970; null: it is not done
 --   first_due     integer   of the first attempt; null: it was not seen
-SELECT topic, "group", id, created, key,
+SELECT topic, "group", id, created, max(key) AS key,
     count(*) FILTER (WHERE is_attempt) AS attempts, count(*) FILTER (WHERE event = 'done') AS done,
     count(*) FILTER (WHERE has_failed) AS failed, count(*) FILTER (WHERE event = 'reclaimed') AS reclaimed,
     count(*) FILTER (WHERE event = 'released' AND error IS NULL) AS released,
@@ -27,4 +27,4 @@ SELECT topic, "group", id, created, key,
     max(CASE WHEN event = 'done' THEN finished END) AS done_at,
     min(CASE WHEN event <> 'kicked' AND attempt <= 1 THEN due END) AS first_due
 FROM asked
-GROUP BY topic, "group", id, created, key
+GROUP BY topic, "group", id, created
