@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -106,11 +106,18 @@ _COMING = {"forecast", "capacity"}
 
 
 def _in_zone(rows: Sequence[TableRow], tz: ZoneInfo) -> list[TableRow]:
-    """With times by the clocks of the zone."""
+    """With times by the clocks of the zone. Each has its offset and not the zone: Python takes times of the same zone
+    for equal if its clocks show the same, which they do twice in the night in which they are set back.
+    """
+
+    def local(at: datetime) -> datetime:
+        own = at.astimezone(tz)
+        return own.replace(tzinfo=timezone(own.utcoffset() or timedelta(0)))
+
     times = [name for name, value in rows[0].items() if name in _TIMES] if rows else []
     if not times:
         return list(rows)
-    return [{**row, **{name: row[name].astimezone(tz) for name in times if row[name] is not None}} for row in rows]
+    return [{**row, **{name: local(row[name]) for name in times if row[name] is not None}} for row in rows]
 
 
 _TIMES = {"hour", "first_hour", "last_hour", "first", "last"}  # a day is UTC's

@@ -97,7 +97,8 @@ def _heat(hours: Sequence[TableRow], slo_ms: int, objective: float) -> list[Figu
     """
     first, last = (day_of(edge(row["hour"] for row in hours)) for edge in (min, max))
     days = [date for n in range(HEAT_DAYS) if (date := last - timedelta(n)) >= first]
-    by_hour = grouped((row for row in hours if row["hour"] >= days[-1]), "hour")
+    by_clock = ({**row, "clock": row["hour"].replace(tzinfo=None)} for row in hours)
+    by_hour = grouped((row for row in by_clock if row["clock"] >= days[-1]), "clock")
     late = {at: 1 - total(rows, "within_slo") / total(rows, "attempts") for at, rows in by_hour.items()}
     slowest = {at: float(max(row["p99_ms"] for row in rows)) for at, rows in by_hour.items()}
     figures = [_calendar("p99 lateness of the least punctual topic", days, slowest, span, "cool", slo_ms)]
