@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
 from streamdq.errors import InvalidInput
 
 from ..dump_files import Dump, GoodFile
@@ -33,6 +34,11 @@ class Source:
     @property
     def events(self) -> int:
         return sum(file.rows for file in self.files)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all of it is on this machine's disks, where DuckDB reads it."""
+        return isinstance(self.dump.folder, LocalFolder) and isinstance(self.tables, LocalFolder | None)
 
 
 @dataclass(frozen=True, slots=True)
