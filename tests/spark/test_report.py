@@ -15,17 +15,17 @@ import pytest
 
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.dump.local import LocalFolder
+from streamdq_spark.dump_files import BadFile
 from streamdq_spark.report import TABLES, About, load_tables, render, write_report
 from streamdq_spark.report.charts import log_marks, ranges
 from streamdq_spark.report.failures import retries
 from streamdq_spark.report.svg import cut, text_width, ticks
 from streamdq_spark.report.todo import advised
 from streamdq_spark.report.words import number, percent, short, size, span, unit_for
-from streamdq_spark.summary import Summary
 from tests.spark.dumps import EPOCH, START
 from tests.spark.logs import corners, done, random_log
 from tests.spark.plain import DAY, HOUR, WEEK, Happened
-from tests.spark.reports import HOSTILE, hostile, report_of, tables_of
+from tests.spark.reports import HOSTILE, MADE_AT, covered, hostile, report_of, tables_of
 
 AT = 1_770_000_000_000
 
@@ -71,7 +71,7 @@ def every(log: list[Happened]) -> dict[str, list[dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def html(log: list[Happened], every: dict[str, list[dict[str, Any]]]) -> str:
     first, last = (datetime.fromtimestamp(at(e.finished for e in log) / 1000, UTC).date() for at in (min, max))
-    return render(every, About(first, last, len(log), datetime(2026, 3, 1, 12, tzinfo=UTC)))
+    return render(every, About(covered(first, last, len(log)), MADE_AT))
 
 
 def test_it_needs_no_other_file(html: str) -> None:
@@ -143,7 +143,7 @@ def test_the_next_24_hours_are_24_where_clocks_are_set_back() -> None:
     rest: dict[str, Any] = {"expected": 2.0, "low": 1.0, "high": 3.0, "weeks": 7, "waiting": None, "load": 2.0}
     tables = {"forecast": [{"topic": "t", "hour": hour, **rest} for hour in hours]}
     days = date(2026, 10, 24), date(2026, 10, 24)
-    html = render(tables, About(*days, 1, datetime(2026, 10, 25, tzinfo=UTC), tz="Europe/Paris"))
+    html = render(tables, About(covered(*days, tz="Europe/Paris"), MADE_AT))
     assert "About 48 attempts in 24 hours, the most from Sat 24 Oct 22:00 on: 2." in html
 
 
@@ -224,7 +224,7 @@ def test_what_the_figures_lack_is_said() -> None:
     log = [done("t", AT)]
     assert "never reached the dump" not in report_of(log)
     assert "3 events never reached the dump" in report_of(log, lost=3)
-    assert "1 unreadable file of the dump" in report_of(log, unreadable=1)
+    assert "1 unreadable file of the dump" in report_of(log, quarantined=[BadFile("events/x", "is missing", 1)])
     assert "went back" not in report_of(log)
     assert "went back to an earlier state, once." in report_of(log, resets=1)
     assert "went back to an earlier state, 3 times." in report_of(log, resets=3)
@@ -281,7 +281,7 @@ def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None
         folder.mkdir(parents=True)
         rows = pa.Table.from_pylist(tables_of([done("t", AT)])[name]).append_column("dt", pa.array(["2026-01-05"]))
         pq.write_table(rows, folder / "rows.parquet")
-    summary = Summary(*days, 1, 1, 0, 0, 0, [], {"throughput": 1})
+    summary = covered(*days, tables={"throughput": 1})
     write_report(LocalFolder(tmp_path), summary, tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text()
     assert 'id="throughput"' in html
@@ -290,7 +290,7 @@ def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None
 
 @pytest.mark.thorough
 def test_what_was_not_worked_out_is_left_out(every: dict[str, list[dict[str, Any]]]) -> None:
-    about = About(date(2026, 1, 5), date(2026, 1, 6), 50, datetime(2026, 3, 1, tzinfo=UTC))
+    about = About(covered(date(2026, 1, 5), date(2026, 1, 6)), MADE_AT)
     for name in TABLES:
         html = render({name: every[name]}, about)
         assert len(cards(html)) == (

@@ -22,6 +22,13 @@ from ..table_files import table_files
 EVENTS_VIEW = "events"
 
 
+def event_columns(ms_of: str) -> list[str]:
+    """What the view has of each event, as SQL. `ms_of`: the engine's function that makes ms of a moment."""
+    between = {"late_ms": ("due", "started"), "mover_ms": ("due", "moved"), "run_ms": ("started", "finished")}
+    added = (f"{ms_of}({end}) - {ms_of}({begin}) AS {name}" for name, (begin, end) in between.items())
+    return ["*", *added, "date_trunc('hour', finished) AS hour"]
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """What can be asked: the view `events` of these files of a dump, and a view of each table below a folder."""

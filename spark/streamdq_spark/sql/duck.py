@@ -9,14 +9,7 @@ from streamdq.dump.local import LocalFolder
 from ..dump_files import read_file
 from ..engines.duck import database, parquet_files, said_by
 from ..table_files import table_files
-from . import EVENTS_VIEW, Found, Source, answers_nothing, found_in, refused
-
-_ADDED = {
-    "late_ms": "epoch_ms(started) - epoch_ms(due)",
-    "mover_ms": "epoch_ms(moved) - epoch_ms(due)",
-    "run_ms": "epoch_ms(finished) - epoch_ms(started)",
-    "hour": "date_trunc('hour', finished)",
-}
+from . import EVENTS_VIEW, Found, Source, answers_nothing, event_columns, found_in, refused
 
 
 def ask(source: Source, query: str, most: int | None = None, *, memory: str | None = None) -> Found:
@@ -47,9 +40,8 @@ def ask(source: Source, query: str, most: int | None = None, *, memory: str | No
 
 
 def _views(source: Source, folder: LocalFolder) -> dict[str, str]:
-    added = ", ".join(f"{what} AS {name}" for name, what in _ADDED.items())
     files = parquet_files(folder.root / file.path for file in source.files)
-    views = {EVENTS_VIEW: f"SELECT *, {added} FROM {files}"}  # noqa: S608
+    views = {EVENTS_VIEW: f"SELECT {', '.join(event_columns('epoch_ms'))} FROM {files}"}  # noqa: S608
     for name in source.names:
         assert isinstance(source.tables, LocalFolder)
         own = (source.tables.root / path for path in table_files(source.tables, name))
