@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from streamdq.process.logs import visible
 
 CHAR = 7.1  # the mean width of a character of a label, in pixels
-_NARROW, _BROAD = frozenset("fijlrtI.,:;|!'()[]/ -"), frozenset("mwMW@%")
+_NARROW, _BROAD = frozenset("fijlrtI.,:;|!'()[]/ -"), frozenset("mwMW@%<>=+~#&")
 
 
 class Svg:
