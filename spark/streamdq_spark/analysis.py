@@ -86,8 +86,8 @@ def plan(
     for the forecast.
 
     Raises:
-        InvalidInput: a folder that can't be used or holds tables of another SLO or time zone, no such zone, no
-            events in these days, or a time span that is none or is not within them.
+        InvalidInput: a folder that can't be used or holds tables of another namespace, SLO or time zone, no such zone,
+            no events in these days, or a time span that is none or is not within them.
         BadDump: the dump holds a bad file and `quarantine` is off.
     """
     if first_day and last_day and last_day < first_day:
@@ -100,8 +100,8 @@ def plan(
         )
     zone(tz)
     target = _target(input, output)
-    measured.check(target, slo_ms, objective, tz)
     dump = open_dump(input, quarantine=quarantine)
+    measured.check(target, slo_ms, objective, tz, dump.manifest.namespace)
     days = _days(dump, first_day, last_day)
     return Plan(dump, *days, target, slo_ms, objective, tz, _spans(compare, *days), tuple(holidays))
 
@@ -160,10 +160,10 @@ def analyze(
         FolderBusy: another analysis writes its tables there.
         FolderError: the output can't be written to.
         AnalysisError: the engine failed during the work, or can't reach a folder.
-        InvalidInput: the output holds tables of another SLO or time zone by now.
+        InvalidInput: the output holds tables of another namespace, SLO or time zone by now.
     """
     engine.check(plan.dump.folder, plan.target)
-    own = plan.slo_ms, plan.objective, plan.tz
+    own = plan.slo_ms, plan.objective, plan.tz, plan.dump.manifest.namespace
     with _alone(plan.target):
         measured.check(plan.target, *own)  # again: another analysis may have written there since the plan was made
         measured.note(plan.target, *own)

@@ -21,6 +21,10 @@ class Days:
     def events(self) -> int:
         return sum(file.rows for file in self.files)
 
+    @property
+    def impossible(self) -> int:
+        return sum(file.impossible for file in self.files)
+
 
 def open_days(input: str, first: date | None, last: date | None, *, quarantine: bool = False) -> Days:
     """The days from `first` to `last`, both included; None: as far as the dump goes. `quarantine`: bad files are left

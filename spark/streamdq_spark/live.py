@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import parquet
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamdq.dump.arrow import parquet_options
 from streamdq.dump.folder import Folder
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput
-from streamdq.store.history.rows import Event
 from streamdq.times.clock import wall_now
 
-from .columns import FAILED, is_attempt, is_event, ms_between, share
-from .columns import late as timed
 from .failures import spark_errors
 from .measures import SLO_MS
 from .places import check_reach, spark_url
@@ -122,32 +119,27 @@ def by_minute(events: DataFrame, slo_ms: int = SLO_MS) -> DataFrame:
     how many started later than ``slo_ms``, late_share: of those whose lateness is known, p50_ms and p99_ms: of the
     lateness, exact. Of a batch, or of a stream that has a watermark.
     """
-    late_ms = F.when(timed(), ms_between("due", "started"))
     minute = F.timestamp_seconds(F.floor(F.unix_seconds("finished") / 60) * 60)
-    late = _count(late_ms > slo_ms)
-    levels = F.percentile(late_ms, F.array(F.lit(0.5), F.lit(0.99)))
     start = F.window("finished", "1 minute") if events.isStreaming else F.struct(minute.alias("start"))
+    late = f"count_if(late_ms > {slo_ms})"
     counted = (
-        events.where(is_attempt())
+        events.where("event IN ('done', 'retry', 'dead')")
+        .withColumn("late_ms", F.expr("unix_millis(started) - unix_millis(due)"))
         .groupBy(start.alias("window"), "topic", "group")
         .agg(
-            F.count("*").alias("attempts"),
-            _count(is_event(Event.DONE)).alias("done"),
-            _count(F.col("event").isin(*FAILED)).alias("failed"),
-            _count(is_event(Event.DEAD)).alias("dead"),
-            late.alias("late"),
-            share(late, F.count(late_ms)).alias("late_share"),
-            levels.alias("levels"),
+            F.expr("count(*)").alias("attempts"),
+            F.expr("count_if(event = 'done')").alias("done"),
+            F.expr("count_if(event <> 'done')").alias("failed"),
+            F.expr("count_if(event = 'dead')").alias("dead"),
+            F.expr(late).alias("late"),
+            F.expr(f"{late} / nullif(count(late_ms), 0)").alias("late_share"),
+            F.expr("percentile(late_ms, array(0.5D, 0.99D))").alias("levels"),
         )
     )
     return counted.select(
         F.col("window.start").alias("minute"), "topic", "group", "attempts", "done", "failed", "dead", "late",
         "late_share", F.get("levels", F.lit(0)).alias("p50_ms"), F.get("levels", F.lit(1)).alias("p99_ms"),
     )  # fmt: skip
-
-
-def _count(condition: Column) -> Column:
-    return F.count(F.when(condition, 1))
 
 
 def into_table(

@@ -52,11 +52,12 @@ def possible(rows: pa.Table, day: date) -> pa.Table:
     return rows
 
 
-def condition() -> str:
-    """The same, of the events as SQL has them."""
+def condition(ms_of: str = "") -> str:
+    """The same as SQL, of the events as tables see them; or of a dump's own rows: `ms_of` makes ms of their moments."""
+    day = f"floor({ms_of}(finished) / {DAY_MS})" if ms_of else "day"
     sizes = [f"coalesce({name} BETWEEN 0 AND {most}, TRUE)" for name, most in _SIZES.items()]
     moments = [
-        f"coalesce({name} BETWEEN 0 AND (day + {_DAYS_LATER}) * {DAY_MS} + {later}, TRUE)"
+        f"coalesce({ms_of}({name}) BETWEEN 0 AND ({day} + {_DAYS_LATER}) * {DAY_MS} + {later}, TRUE)"
         for name, later in _MOMENTS.items()
     ]
     return " AND ".join(sizes + moments)

@@ -3,7 +3,7 @@
 Options: ``url`` (else $STREAMDQ_URL; every worker must reach it, so no embedded server beyond this machine),
 ``namespace``, ``topic`` (one, or several with commas; else all), ``from`` and ``to`` (when it was recorded: days or
 times in ISO form, UTC unless they say otherwise; ``to`` is not included), ``rows_per_partition``,
-``push_filters`` (for a DataFrame that is used once), and for streams ``fail_on_loss``.
+and for streams ``fail_on_loss``.
 
     register(spark)
     spark.read.format("streamdq").option("url", "redis://host/0").load().where("finished > '2026-01-05'")
@@ -13,8 +13,8 @@ Reading a batch takes the newest entry of each shard as its end, so what is reco
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +23,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
     InputPartition,
-    LessThan,
-    LessThanOrEqual,
 )
 from pyspark.sql.types import StructType
 
@@ -47,14 +40,10 @@ if TYPE_CHECKING:
 NAME = "streamdq"
 ROWS_PER_PARTITION = 100_000
 _ENDLESS_MS = 1 << 62
-# An entry is recorded when its event happens, by the same clock. But scripts take some time, and ids don't go back when
-# the clock is set back.
-_EARLIER_MS, _LATER_MS = 60_000, 3_600_000
 
 
 def register(spark: SparkSession) -> None:
     """Makes the format "streamdq" known to this session. Workers need streamdq installed, or sent with --py-files."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # or Spark refuses sources with filters
     spark.dataSource.register(HistorySource)
 
 
@@ -79,9 +68,7 @@ class HistorySource(DataSource):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to read: entries recorded from ``from_ms`` on and before ``to_ms``; no topics: all. ``among``: only those
-    of them that a filter lets through.
-    """
+    """What to read: entries recorded from ``from_ms`` on and before ``to_ms``; no topics: all."""
 
     url: str | None
     namespace: str
@@ -90,12 +77,10 @@ class Options:
     to_ms: int
     rows_per_partition: int
     fail_on_loss: bool
-    push_filters: bool = False
-    among: frozenset[str] | None = None
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Options:
-        known = {"url", "namespace", "topic", "from", "to", "rows_per_partition", "fail_on_loss", "push_filters"}
+        known = {"url", "namespace", "topic", "from", "to", "rows_per_partition", "fail_on_loss"}
         # Spark adds some options of its own.
         if unknown := [name for name in given if name.lower() not in known and "." not in name and name != "path"]:
             raise InvalidInput(f"option {unknown[0]!r} is unknown; options are {', '.join(sorted(known))}")
@@ -108,11 +93,7 @@ class Options:
             _moment_ms("to", given["to"]) if "to" in given else _ENDLESS_MS,
             _positive("rows_per_partition", given.get("rows_per_partition", str(ROWS_PER_PARTITION))),
             _yes("fail_on_loss", given.get("fail_on_loss", "true")),
-            _yes("push_filters", given.get("push_filters", "false")),
         )
-
-    def lets(self, topic: str) -> bool:
-        return self.among is None or topic in self.among
 
     def opened(self) -> StreamReader:
         return StreamReader(self.url, self.namespace, self.topics)
@@ -135,22 +116,11 @@ class HistoryReader(DataSourceReader):
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """With the option ``push_filters``, filters on `finished` and `topic` narrow what is read. Spark applies them
-        all the same, as an entry's id tells only about when its event took place.
-
-        Off unless asked for: Spark (seen with 4.3.0) keeps what a DataFrame's first filter narrowed and gives another
-        use of the same DataFrame, without that filter, no more than that.
-        """
-        for pushed in filters if self._options.push_filters else ():
-            self._options = narrowed(self._options, pushed)
-        return filters
-
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         with options.opened() as streams:
             standings = streams.standings().values()
-        return [part for now in standings if options.lets(now.topic) for part in split(now, options)]
+        return [part for now in standings for part in split(now, options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
@@ -237,23 +207,6 @@ def rows_of(part: Part, options: Options) -> Iterator[pa.RecordBatch]:
     if part.rows is not None and read != part.rows and options.fail_on_loss:
         gone = f"{part.rows - read:,} of {part.rows:,} entries had been trimmed"
         raise HistoryLost(part.topic, part.shard, gone if read < part.rows else "Redis has gone back to an older state")
-
-
-def narrowed(options: Options, pushed: Filter) -> Options:
-    """The options that read at least the rows that pass the filter."""
-    column: Any = getattr(pushed, "attribute", None)
-    value: Any = getattr(pushed, "value", None)
-    if column == ("topic",) and isinstance(pushed, EqualTo | In):
-        wanted = frozenset([value] if isinstance(pushed, EqualTo) else value)
-        return replace(options, among=wanted if options.among is None else wanted & options.among)
-    if column != ("finished",) or not isinstance(value, datetime):
-        return options
-    at_ms = int(value.astimezone(UTC).timestamp() * 1000)
-    if isinstance(pushed, GreaterThan | GreaterThanOrEqual | EqualTo):
-        options = replace(options, from_ms=max(options.from_ms, at_ms - _EARLIER_MS))
-    if isinstance(pushed, LessThan | LessThanOrEqual | EqualTo):
-        options = replace(options, to_ms=min(options.to_ms, at_ms + _LATER_MS))
-    return options
 
 
 def _moment_ms(name: str, text: str) -> int:

@@ -1,7 +1,7 @@
 """Events as Spark takes them, and tables as the plain calculation has them: times in ms, rows as dicts."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import TimestampType
 
 from streamdq_spark.events import EVENTS
-from streamdq_spark.session import pandas_unnoticed
 from streamdq_spark.table_files import DAY, FROM_DAY
 from tests.spark.plain import Happened, Table
 
@@ -76,16 +75,3 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, int | float) and isinstance(b, int | float):
         return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
     return bool(a == b)
-
-
-def parts_of(table: DataFrame) -> int:
-    """In how many partitions Spark has it, empty ones among them."""
-
-    def one(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            pass
-        yield pa.RecordBatch.from_pydict({"one": [1]})
-
-    with pandas_unnoticed():
-        counted = table.mapInArrow(one, "one long")
-    return counted.count()

@@ -416,7 +416,7 @@ def advice(log: Log, min_done: int = 1000) -> Table:
                 "topic": topic, "group": group, "done": len(took), "p50_ms": quantile(took, 0.5),
                 "p99_ms": quantile(took, 0.99), "p999_ms": p999, "max_ms": max(took, default=None), "cut_off": cut,
                 "share_cut_off": cut / len(rows), "ttr_ms": ttr,
-                "ttr_verdict": "too few" if few else "cut off" if cut / len(rows) > 0.001 else "ok",
+                "ttr_verdict": "too few" if few else "cut off" if cut >= 5 and cut / len(rows) > 0.001 else "ok",
                 **_schedule([r for r in steps.get((topic, group), []) if r["step"] > 0]),
             }
         )  # fmt: skip

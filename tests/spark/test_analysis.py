@@ -21,7 +21,7 @@ from streamdq_spark.errors import AnalysisError
 from streamdq_spark.events import EVENTS, read_files
 from streamdq_spark.failures import spark_errors
 from streamdq_spark.summary import Summary
-from tests.spark.dumps import START, days_of, event, write_dump
+from tests.spark.dumps import START, days_of, event, write_dump, write_manifest
 from tests.spark.shared import SharedSpark
 
 MONDAY = START.date()
@@ -214,6 +214,15 @@ def test_what_a_killed_analysis_left_is_not_mixed_with_another_slo(tmp_path: Pat
     analyze(DuckDB(), planned(slo_ms=250), questions=QUESTIONS)
 
 
+def test_tables_of_two_namespaces_are_not_mixed(tmp_path: Path) -> None:
+    manifest = write_dump(tmp_path / "dump", days_of(2))
+    run(DuckDB(), tmp_path)
+    manifest.namespace = "other"
+    write_manifest(tmp_path / "dump", manifest)
+    with pytest.raises(InvalidInput, match="are of the namespace 'streamdq': use another folder for 'other'"):
+        run(DuckDB(), tmp_path)
+
+
 @pytest.mark.thorough
 def test_what_spark_can_t_do_is_reported_without_java_s_trace(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -229,15 +238,3 @@ def test_what_spark_can_t_do_is_reported_without_java_s_trace(
         analyze(Spark(spark), plan(str(tmp_path / "dump"), str(tmp_path / "out")), questions=QUESTIONS)
     assert "\tat " not in str(raised.value)
     assert not (tmp_path / "out" / "analysis.json").exists()
-
-
-def test_a_file_that_is_damaged_within_is_reported_by_duckdb(tmp_path: Path) -> None:
-    """The footer is whole and so all checks pass; the pages are not."""
-    manifest = write_dump(tmp_path / "dump", days_of(1))
-    file = tmp_path / "dump" / manifest.files[0].path
-    held = bytearray(file.read_bytes())
-    footer = int.from_bytes(held[-8:-4], "little") + 8
-    held[4 : len(held) - footer] = bytes(len(held) - footer - 4)
-    file.write_bytes(held)
-    with pytest.raises(AnalysisError):
-        run(DuckDB(), tmp_path)

@@ -4,8 +4,7 @@ are those that they would be, and a run that was killed leaves nothing that coun
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date, timedelta
 from pathlib import Path
@@ -33,8 +32,6 @@ DAYS = [(START + timedelta(days=n)).date() for n in range(7 * WEEKS)]
 LAST = DAYS[-1]
 HOURS = ("budget",)
 """A table that needs the hours alone."""
-SOME = ("throughput", "budget", "hosts")
-"""A table of each kind: by day, of the hours, and of other facts."""
 
 
 def history() -> list[dict[str, Any]]:
@@ -63,8 +60,8 @@ def facts(dump: Path, out: Path) -> list[dict[str, Any]]:
     return sorted(Facts(LocalFolder(out), open_dump(str(dump)).files, SLO_MS).rows(days).to_pylist(), key=repr)
 
 
-def same_tables(one: Path, other: Path, names: Sequence[str] = QUESTIONS) -> None:
-    for name in names:
+def same_tables(one: Path, other: Path) -> None:
+    for name in QUESTIONS:
         assert_same(rows_of(written(one / name)), rows_of(written(other / name)))
 
 
@@ -170,27 +167,6 @@ class Kills:
 WRITING = LocalFolder.writing
 
 
-def check_killed(
-    at: int,
-    begun: bool,
-    dump: Path,
-    folders: tuple[Path, Path, Path],
-    names: Sequence[str],
-    patching: pytest.MonkeyPatch,
-) -> None:
-    """A day more, killed; and again."""
-    out, before, undisturbed = folders
-    kills = Kills(at, begun=begun)
-    copytree(before, out)
-    with patching.context() as patch:
-        patch.setattr(LocalFolder, "writing", lambda *given, **how: kills.writing(*given, **how))
-        with pytest.raises(Killed):
-            analyze(DuckDB(), asked(dump, out, DAYS[-3], LAST), questions=names)
-    analyze(DuckDB(), asked(dump, out, DAYS[-3], LAST), questions=names)
-    assert_same(facts(dump, out), facts(dump, undisturbed))
-    same_tables(out, undisturbed, names)
-
-
 @pytest.fixture(scope="module")
 def before(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("before") / "out"
@@ -206,29 +182,23 @@ def undisturbed(dump: Path, before: Path, tmp_path_factory: pytest.TempPathFacto
     return out
 
 
-def writes(names: Sequence[str]) -> int:
-    """How many files such a run writes: the tables, a month of facts, and what was covered."""
-    return len(names) + 1 + 1
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("begun", [True, pytest.param(False, marks=pytest.mark.thorough)])
-def test_a_run_that_was_killed_and_repeated_counts_nothing_twice(
-    begun: bool, dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While it writes its facts, or one of its tables."""
-    before, undisturbed = tmp_path / "before", tmp_path / "undisturbed"
-    analyze(DuckDB(), asked(dump, before, DAYS[0], DAYS[-4]), questions=SOME)
-    copytree(before, undisturbed)
-    analyze(DuckDB(), asked(dump, undisturbed, DAYS[-3], LAST), questions=SOME)
-    for at in (writes(SOME) - 1, random.randrange(1, writes(SOME) - 1)):
-        check_killed(at, begun, dump, (tmp_path / f"{at}", before, undisturbed), SOME, monkeypatch)
+FILES = len(QUESTIONS) + 1 + 1
+"""That such a run writes: the tables, a month of facts, and what was covered."""
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("begun", [True, False])
-@pytest.mark.parametrize("at", range(1, writes(QUESTIONS) + 1))
-def test_whenever_it_was_killed(
+@pytest.mark.parametrize("at", range(1, FILES + 1))
+def test_whenever_it_was_killed_it_counts_nothing_twice(
     at: int, begun: bool, dump: Path, before: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_killed(at, begun, dump, (tmp_path / "out", before, undisturbed), QUESTIONS, monkeypatch)
+    """A day more, killed while it writes a table or its facts; and again."""
+    out, kills = tmp_path / "out", Kills(at, begun=begun)
+    copytree(before, out)
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalFolder, "writing", lambda *given, **how: kills.writing(*given, **how))
+        with pytest.raises(Killed):
+            analyze(DuckDB(), asked(dump, out, DAYS[-3], LAST))
+    analyze(DuckDB(), asked(dump, out, DAYS[-3], LAST))
+    assert_same(facts(dump, out), facts(dump, undisturbed))
+    same_tables(out, undisturbed)

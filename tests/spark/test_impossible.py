@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import MANIFEST
 from streamdq_spark.analysis import analyze, plan
+from streamdq_spark.days import open_days
 from streamdq_spark.engines.base import Engine
 from streamdq_spark.engines.duck import DuckDB
 from streamdq_spark.engines.spark import Spark
 from streamdq_spark.questions import QUESTIONS
+from streamdq_spark.read_days import events_of
 from streamdq_spark.report import write_report
 from streamdq_spark.summary import Summary
 from tests.spark.dumps import EPOCH, as_row, event, write_dump
@@ -41,11 +44,15 @@ ODD: Rows = [
 ]
 
 
-def analysed(folder: Path, rows: Rows, engine: Engine) -> tuple[Summary, dict[str, Rows]]:
+def dumped(folder: Path, rows: Rows) -> None:
     write_dump(folder / "dump", rows, hours_each=24)
     manifest = json.loads((folder / "dump" / MANIFEST).read_text())
     manifest["written_ms"] = round(LAST.timestamp() * 1000)
     (folder / "dump" / MANIFEST).write_text(json.dumps(manifest))
+
+
+def analysed(folder: Path, rows: Rows, engine: Engine) -> tuple[Summary, dict[str, Rows]]:
+    dumped(folder, rows)
     summary = analyze(engine, plan(str(folder / "dump"), str(folder / "out")))
     return summary, {name: rows_of(written(folder / "out" / name)) for name in QUESTIONS if summary.tables[name]}
 
@@ -68,6 +75,16 @@ def test_they_move_nothing(engine: Engine, tmp_path: Path) -> None:
     for name in QUESTIONS:
         if name in wanted:
             assert_same(found[name], wanted[name])
+
+
+@pytest.mark.thorough
+def test_a_replay_does_not_see_them(spark: SparkSession, tmp_path: Path) -> None:
+    dumped(tmp_path, GOOD + ODD)
+    days = open_days(str(tmp_path / "dump"), None, None)
+    with events_of(spark, days) as events:
+        assert events.count() == len(GOOD)
+    of_whole_files = 3
+    assert days.impossible == len(ODD) - of_whole_files
 
 
 @pytest.mark.thorough

@@ -130,6 +130,16 @@ def test_a_silence_of_years_has_no_hours() -> None:
     assert {row["hour"] for row in rows} == after_the_first | {MONDAY + n * HOUR for n in range(1, 29)}
 
 
+@pytest.mark.parametrize(("lost", "verdict"), [(4, "ok"), (5, "cut off")])
+def test_a_few_lost_attempts_are_no_reason_for_another_ttr(lost: int, verdict: str) -> None:
+    """As when a worker is killed once in a week."""
+    log = [done("t", MONDAY + n, id=f"{n}") for n in range(1000)]
+    log += [done("t", MONDAY + n, id=f"lost {n}", event="reclaimed") for n in range(lost)]
+    (found,) = answer(log, "advice")
+    assert (found["cut_off"], found["ttr_verdict"]) == (lost, verdict)
+    assert_same([found], plain.advice(log))
+
+
 # -- the files
 
 

@@ -3,8 +3,9 @@
 import re
 import shlex
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,23 @@ import pytest
 
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.dump.local import LocalFolder
+from streamdq_spark.dump_files import BadFile
 from streamdq_spark.report import TABLES, About, load_tables, render, write_report
-from streamdq_spark.report.charts import log_marks
+from streamdq_spark.report.charts import log_marks, ranges
 from streamdq_spark.report.failures import retries
-from streamdq_spark.report.svg import ticks
+from streamdq_spark.report.svg import cut, text_width, ticks
 from streamdq_spark.report.todo import advised
-from streamdq_spark.report.words import number, percent, short, size, span
-from streamdq_spark.summary import Summary
+from streamdq_spark.report.words import number, percent, short, size, span, unit_for
+from tests.spark.dumps import EPOCH, START
 from tests.spark.logs import corners, done, random_log
 from tests.spark.plain import DAY, HOUR, WEEK, Happened
-from tests.spark.reports import HOSTILE, hostile, report_of, tables_of
+from tests.spark.reports import HOSTILE, MADE_AT, covered, hostile, report_of, tables_of
 
 AT = 1_770_000_000_000
+
+
+def ms(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
 
 
 class Page(HTMLParser):
@@ -65,7 +71,7 @@ def every(log: list[Happened]) -> dict[str, list[dict[str, Any]]]:
 @pytest.fixture(scope="module")
 def html(log: list[Happened], every: dict[str, list[dict[str, Any]]]) -> str:
     first, last = (datetime.fromtimestamp(at(e.finished for e in log) / 1000, UTC).date() for at in (min, max))
-    return render(every, About(first, last, len(log), datetime(2026, 3, 1, 12, tzinfo=UTC)))
+    return render(every, About(covered(first, last, len(log)), MADE_AT))
 
 
 def test_it_needs_no_other_file(html: str) -> None:
@@ -118,6 +124,33 @@ def test_times_are_by_the_clocks_of_the_zone() -> None:
     assert "the busiest hour was Mon 2 Feb 03:00 with 1." in paris
     assert "times are UTC" in utc
     assert "times are by the clocks of Europe/Paris" in paris
+
+
+def test_the_hour_that_comes_twice_is_two_hours() -> None:
+    """In the night in which the clocks of Paris are set back, at 01:00 UTC."""
+    first = ms(datetime(2026, 10, 24, 23, tzinfo=UTC))
+    log = [done("t", first + hour * HOUR + n, id=f"{hour}.{n}") for hour in range(5) for n in range(10 + hour)]
+    html = report_of(log, tz="Europe/Paris")
+    assert "the busiest hour was Sun 25 Oct 04:00 with 14." in html
+    assert re.findall(r"<title>([\d:]+), t: (\d+)</title>", html)[:5] == [
+        ("01:00", "10"), ("02:00", "11"), ("02:00", "12"), ("03:00", "13"), ("04:00", "14"),
+    ]  # fmt: skip
+
+
+def test_the_next_24_hours_are_24_where_clocks_are_set_back() -> None:
+    begin = ms(datetime(2026, 10, 24, 20, tzinfo=UTC))
+    hours = [EPOCH + timedelta(milliseconds=begin + n * HOUR) for n in range(24)]
+    rest: dict[str, Any] = {"expected": 2.0, "low": 1.0, "high": 3.0, "weeks": 7, "waiting": None, "load": 2.0}
+    tables = {"forecast": [{"topic": "t", "hour": hour, **rest} for hour in hours]}
+    days = date(2026, 10, 24), date(2026, 10, 24)
+    html = render(tables, About(covered(*days, tz="Europe/Paris"), MADE_AT))
+    assert "About 48 attempts in 24 hours, the most from Sat 24 Oct 22:00 on: 2." in html
+
+
+def test_a_day_s_mean_is_that_of_the_days_which_were_analysed() -> None:
+    """Seven of UTC are parts of eight in New York."""
+    log = [done("t", ms(START) + hour * HOUR, id=f"{hour}") for hour in range(7 * 24)]
+    assert "168 done, 24 a day" in report_of(log, tz="America/New_York")
 
 
 def test_each_section_says_the_time_that_its_figures_are_of(html: str) -> None:
@@ -191,7 +224,7 @@ def test_what_the_figures_lack_is_said() -> None:
     log = [done("t", AT)]
     assert "never reached the dump" not in report_of(log)
     assert "3 events never reached the dump" in report_of(log, lost=3)
-    assert "1 unreadable file of the dump" in report_of(log, unreadable=1)
+    assert "1 unreadable file of the dump" in report_of(log, quarantined=[BadFile("events/x", "is missing", 1)])
     assert "went back" not in report_of(log)
     assert "went back to an earlier state, once." in report_of(log, resets=1)
     assert "went back to an earlier state, 3 times." in report_of(log, resets=3)
@@ -248,7 +281,7 @@ def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None
         folder.mkdir(parents=True)
         rows = pa.Table.from_pylist(tables_of([done("t", AT)])[name]).append_column("dt", pa.array(["2026-01-05"]))
         pq.write_table(rows, folder / "rows.parquet")
-    summary = Summary(*days, 1, 1, 0, 0, 0, [], {"throughput": 1})
+    summary = covered(*days, tables={"throughput": 1})
     write_report(LocalFolder(tmp_path), summary, tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text()
     assert 'id="throughput"' in html
@@ -257,7 +290,7 @@ def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None
 
 @pytest.mark.thorough
 def test_what_was_not_worked_out_is_left_out(every: dict[str, list[dict[str, Any]]]) -> None:
-    about = About(date(2026, 1, 5), date(2026, 1, 6), 50, datetime(2026, 3, 1, tzinfo=UTC))
+    about = About(covered(date(2026, 1, 5), date(2026, 1, 6)), MADE_AT)
     for name in TABLES:
         html = render({name: every[name]}, about)
         assert len(cards(html)) == (
@@ -308,6 +341,40 @@ def test_figures_are_written_for_people(shown: str, wanted: str) -> None:
 )
 def test_a_log_axis_begins_and_ends_near_what_it_shows(low: float, high: float, marks: list[float]) -> None:
     assert log_marks(low, high) == marks
+
+
+def test_the_labels_of_a_log_axis_have_room() -> None:
+    rows = [("t", 1.0, 20.0, 15_000_000.0)]
+    drawing = str(ranges(340, "title", "text", "axis", rows, ["s0"]).__html__())
+    places = re.findall(r'<text x="([\d.]+)"[^>]*class="tick"([^>]*)>([^<]*)<', drawing)
+    ends = []
+    for x, more, text in places:
+        before = {"": 0.0, "middle": 0.5, "end": 1.0}["".join(re.findall(r'anchor="(\w+)"', more))]
+        ends.append((float(x) - before * text_width([text]), text_width([text])))
+    assert len(ends) >= 4
+    assert all(left + width < after for (left, width), (after, _) in pairwise(ends))
+
+
+@pytest.mark.parametrize("name", ["日" * 85, "W" * 255, "x" * 255, "\u202e" * 99, "Order.Close.Long.Name.In.Capitals"])
+def test_a_name_is_cut_to_its_room_as_it_is_shown(name: str) -> None:
+    shown = cut(name, 150)
+    assert shown.endswith("…")
+    assert 120 < text_width([shown]) <= 150
+    assert cut("appointment.remind", 150) == "appointment.remind"
+
+
+def test_some_letters_are_wider_than_others() -> None:
+    assert text_width(["日"]) > text_width(["W"]) > text_width(["A"]) > text_width(["a"]) > text_width(["i"])
+    assert text_width(["\u202e"]) == text_width([r"\u202e"]), "as it is shown"
+
+
+def test_short_times_are_drawn_in_a_unit_that_can_be_read() -> None:
+    assert [unit_for(ms)[0] for ms in (25, 1000, 59_999, 60_000, 3_600_000)] == [
+        "ms", "seconds", "seconds", "minutes", "hours",
+    ]  # fmt: skip
+    html = report_of([done("t", AT + n, id=f"{n}") for n in range(5)])
+    assert "ms, added up" in html
+    assert "hours, added up" not in html
 
 
 @pytest.mark.parametrize("top", [0.3, 1, 7, 10, 99, 101, 12345])

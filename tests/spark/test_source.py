@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 
 from streamdq import Queue
 from streamdq.errors import InvalidInput
@@ -19,7 +18,6 @@ from streamdq_spark.errors import HistoryLost
 from streamdq_spark.source import HistoryReader, Options, Part, register, rows_of
 from streamdq_spark.streams import BEGIN, Standing, StreamReader
 from tests.servers import Server
-from tests.spark.frames import parts_of
 from tests.spark.test_sink import catch_up
 from tests.waiting import HANG_S
 
@@ -90,30 +88,6 @@ def test_a_batch_has_all_that_was_recorded(spark: SparkSession, queue: Queue, re
     assert seen(frame.where("topic = 'refund.check'")) == [r for r in expected if r[0] == "refund.check"]
     assert seen(frame.where("topic = 'no.such'")) == []
     assert seen(frame) == expected  # what one use filters, another has
-
-
-def test_filters_narrow_what_is_read(spark: SparkSession, queue: Queue, redis_server: Server) -> None:
-    happen(queue, 60)
-    expected = recorded(queue)
-    middle = sorted(row[6] for row in expected)[30]
-    at = datetime.fromtimestamp(middle / 1000, UTC)
-    late = read(spark, redis_server.url, push_filters="true").where(f"finished >= timestamp_millis({middle})")
-    assert seen(late) == [row for row in expected if row[6] >= middle]
-    pushed = read(spark, redis_server.url, push_filters="true").where("topic = 'refund.check'")
-    whole = read(spark, redis_server.url).where("topic = 'refund.check'")
-    assert parts_of(pushed) == 1 < parts_of(whole)
-    options = Options.read({"url": redis_server.url, "push_filters": "true"})
-    reader = HistoryReader(options)
-    day = timedelta(days=1)
-    given = [GreaterThanOrEqual(("finished",), at + day), EqualTo(("event",), "done")]
-    assert list(reader.pushFilters(given)) == given  # Spark applies them still
-    assert reader.partitions() == []
-    reader = HistoryReader(options)
-    reader.pushFilters([LessThan(("finished",), at - day)])
-    assert reader.partitions() == []
-    reader = HistoryReader(options)
-    reader.pushFilters([EqualTo(("topic",), "refund.check")])
-    assert {part.topic for part in reader.partitions()} == {"refund.check"}  # type: ignore[attr-defined]
 
 
 def test_from_and_to_are_exact(spark: SparkSession, queue: Queue, redis_server: Server) -> None:

@@ -13,13 +13,15 @@ from pyspark.sql import SparkSession
 
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.open_folder import open_folder
+from streamdq_spark.commands.sql import _by_duckdb
 from streamdq_spark.days import open_days
+from streamdq_spark.engines.choice import Name
 from streamdq_spark.sql import Source, by_spark, duck, tables_in
 from streamdq_spark.sql.examples import EXAMPLES
 from tests.extras import run_without
 from tests.spark import plain
 from tests.spark.conftest import Command
-from tests.spark.dumps import as_row, write_dump
+from tests.spark.dumps import as_row, damage_pages, days_of, write_dump
 from tests.spark.frames import _equal
 from tests.spark.logs import MONDAY, done, random_log
 from tests.spark.plain import Happened
@@ -276,6 +278,29 @@ def test_other_slips_get_no_such_advice(command: Command, folder: Path) -> None:
         assert "with its quotes" not in err
     there = command("sql", folder / "dump", "select * from retrys", "--tables", folder / "tables", "--engine", "duckdb")
     assert "--tables FOLDER" not in there[2]
+
+
+def test_a_damaged_file_is_reported_with_what_to_do(command: Command, tmp_path: Path) -> None:
+    manifest = write_dump(tmp_path, days_of(1))
+    damage_pages(tmp_path / manifest.files[0].path)
+    code, out, err = command("sql", tmp_path, "select * from events", "--engine", "duckdb")
+    assert (code, out) == (1, "")
+    assert f"{manifest.files[0].path}" in err
+    assert "--quarantine" in err
+
+
+def test_a_master_is_not_passed_over(command: Command, folder: Path, source: Source) -> None:
+    assert _by_duckdb(Name.AUTO, source, None)
+    assert not _by_duckdb(Name.AUTO, source, "local[2]")
+    code, out, err = command("sql", folder / "dump", "select 1", "--engine", "duckdb", "--master", "local[2]")
+    assert (code, out) == (2, "")
+    assert "--master local[2] is for Spark" in err
+
+
+def test_duckdb_gets_no_more_than_the_memory_that_was_asked_for(command: Command, folder: Path) -> None:
+    query, how = "select current_setting('memory_limit')", ("--engine", "duckdb", "--memory")
+    assert "1.9 GiB" in command("sql", folder / "dump", query, *how, "2g")[1]
+    assert "is not a size" in command("sql", folder / "dump", query, *how, "much")[2]
 
 
 def test_examples_are_shown(command: Command) -> None:

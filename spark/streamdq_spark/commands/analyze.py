@@ -32,6 +32,7 @@ from .options import (
     check_page,
     date_of,
     dates_in,
+    set_aside,
     share_of,
     waiting_of,
 )  # fmt: skip
@@ -185,7 +186,7 @@ def _gaps(summary: dict[str, Any]) -> Iterator[str]:
     for file in summary["quarantined"]:
         yield f"left out {file['rows']:,} events: {file['path']} {file['problem']}"
     if aside := summary["set_aside"]:
-        yield f"set aside {aside:,} events that can't be: later than the dump, or with impossible times or sizes"
+        yield f"set aside {set_aside(aside)}"
     if summary["lost"]:
         lost = f"{summary['lost']:,} events are not in the dump"
         yield f"{lost}: they were trimmed before they were dumped, or deleted with their topic"

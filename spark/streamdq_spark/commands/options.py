@@ -73,6 +73,10 @@ def dates_in(text: str | None) -> tuple[date, ...]:
         raise InvalidInput(f"holidays: {text!r}: write dates as 2026-04-03, with commas between them") from error
 
 
+def set_aside(events: int) -> str:
+    return f"{events:,} events that can't be: later than the dump, or with impossible times or sizes"
+
+
 def check_page(page: str | None, report: Path | None) -> None:
     """
     Raises:

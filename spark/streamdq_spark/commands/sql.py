@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from enum import StrEnum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from streamdq.cli.common import Json, commands
 from streamdq.errors import InvalidInput, MissingExtra
 from streamdq.terminal import counted
 
+from ..engines.choice import Name, choose
 from .options import DAY, Master, Memory, Quarantine, Verbose, date_of
 
 if TYPE_CHECKING:
@@ -28,14 +28,6 @@ app = commands()
 MOST_SHOWN, MOST_COLUMNS = 100, 12
 
 
-class Engine(StrEnum):
-    """Who answers."""
-
-    AUTO = "auto"
-    DUCKDB = "duckdb"
-    SPARK = "spark"
-
-
 @app.command(name="sql", no_args_is_help=True, rich_help_panel="History")
 def ask(
     dump: Annotated[str | None, typer.Argument(help="The folder or URL of a dump.", show_default=False)] = None,
@@ -45,7 +37,9 @@ def ask(
     ] = None,
     example: Annotated[str | None, typer.Option(help="Ask this example.", metavar="NAME")] = None,
     examples: Annotated[bool, typer.Option("--examples", help="Show the examples.")] = False,
-    engine: Annotated[Engine, typer.Option(help="Who answers: DuckDB if it is installed, else Spark.")] = Engine.AUTO,
+    engine: Annotated[
+        Name, typer.Option(help="Who answers: DuckDB if it is installed and there is no --master, else Spark.")
+    ] = Name.AUTO,
     first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **DAY)] = None,
     last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **DAY)] = None,
     master: Master = None,
@@ -72,10 +66,10 @@ def ask(
     asked = _query_of(example, EXAMPLES) if query is None else query
     source = _source(dump, tables, date_of(first), date_of(last), quarantine)
     most = None if as_json else MOST_SHOWN
-    if _by_duckdb(engine, source):
+    if _by_duckdb(engine, source, master):
         from ..sql import duck
 
-        found = duck.ask(source, asked, most)
+        found = duck.ask(source, asked, most, memory=memory)
     else:
         found = _by_spark(source, asked, most, {"master": master, "memory": memory, "verbose": verbose})
     _tell(found, as_json)
@@ -102,18 +96,13 @@ def _source(dump: str, tables: str | None, first: Any, last: Any, quarantine: bo
     return Source(days.dump, days.files, folder, names)
 
 
-def _by_duckdb(engine: Engine, source: Source) -> bool:
-    installed = find_spec("duckdb") is not None
-    if engine is Engine.SPARK or (engine is Engine.AUTO and not installed):
-        return False
-    if not installed:
-        raise MissingExtra("duckdb", "analytics")
-    from ..sql import duck
-
-    local = duck.can_read(source)
-    if engine is Engine.DUCKDB and not local:
+def _by_duckdb(engine: Name, source: Source, master: str | None) -> bool:
+    if engine is Name.AUTO:
+        return master is None and find_spec("duckdb") is not None and source.is_local
+    choose(engine, (), source.events, master)
+    if engine is Name.DUCKDB and not source.is_local:
         raise InvalidInput("DuckDB reads local folders alone: leave --engine out, and Spark answers")
-    return local
+    return engine is Name.DUCKDB
 
 
 def _by_spark(source: Source, query: str, most: int | None, options: dict[str, Any]) -> Found:

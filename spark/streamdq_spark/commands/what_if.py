@@ -20,7 +20,7 @@ from streamdq.operations.topics.configure import check_rate
 from streamdq.terminal import counted
 from streamdq.times.durations import show_ms, to_ms
 
-from .options import DAY, Master, Memory, Quarantine, Verbose, date_of
+from .options import DAY, Master, Memory, Quarantine, Verbose, date_of, set_aside
 
 if TYPE_CHECKING:
     from ..whatif import Answer, QueueAnswer
@@ -91,6 +91,8 @@ def replay_with(
         terminal.print_json(asdict(answer) | {"good": answer.good})
     else:
         terminal.console().print(_view(answer))
+        if days.impossible:
+            terminal.console().print(Text(f"left out: {set_aside(days.impossible)}", "bold yellow"))
     if not answer.good:
         raise typer.Exit(EXIT_NO)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import duckdb
@@ -127,8 +128,7 @@ def _read_events(database: duckdb.DuckDBPyConnection, work: Work) -> None:
 def _source(database: duckdb.DuckDBPyConnection, name: str, work: Work, files: Sequence[GoodFile]) -> str:
     """What these files hold, as SQL reads from."""
     if isinstance(work.dump.folder, LocalFolder) and files:
-        listed = ", ".join(_text(str(work.dump.folder.root / file.path)) for file in files)
-        return f"read_parquet([{listed}], hive_partitioning = false)"
+        return parquet_files(work.dump.folder.root / file.path for file in files)
     database.register(name, _rows_of(work.dump.folder, files))
     return name
 
@@ -157,12 +157,23 @@ def _plain_errors(what: str) -> Iterator[None]:
             "or take Spark (--engine spark)"
         ) from error
     except duckdb.Error as error:
-        said = " ".join(str(error).partition("\nLINE ")[0].split())
+        said = said_by(error)
         if ".parquet" in said:
             raise BadDump(
                 f"{what}: {said}; restore the file, or remove it and leave its events out: --quarantine"
             ) from error
         raise AnalysisError(f"{what}: {said}") from error
+
+
+def said_by(error: duckdb.Error) -> str:
+    """What is wrong, and the names that were perhaps meant; without the query, which DuckDB repeats."""
+    return " ".join(str(error).partition("\nLINE ")[0].split())
+
+
+def parquet_files(paths: Iterable[Path], *, union: bool = False) -> str:
+    """Files on this machine, as SQL reads from. `union`: with the columns of all of them, by name."""
+    listed = ", ".join(_text(str(path)) for path in paths)
+    return f"read_parquet([{listed}], hive_partitioning = false, union_by_name = {str(union).lower()})"
 
 
 def _text(value: str) -> str:

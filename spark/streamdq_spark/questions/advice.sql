@@ -13,7 +13,8 @@
 --   ttr_ms           integer   the 99.9th percentile times 2, but at least 10 s more, rounded up to a round figure (Amazon Builders'
 --                              Library, Timeouts, retries and backoff with jitter: choose the share of false time-outs that you
 --                              accept, then that percentile, and pad it); null with fewer than 1000
---   ttr_verdict      text      ok; too few; cut off: more than 0.1 % were, so the figure is a lower bound
+--   ttr_verdict      text      ok; too few; cut off: more than 0.1 % were, and no fewer than :min_late, so the figure is
+--                              a lower bound
 --   waits_ms         numbers   the waits of the schedule's steps, as observed
 --   keep_steps       integer   how many of them to keep: the steps at the end go of which it is 95 % sure (upper bound of Wilson's
 --                              score interval, 1927) that fewer than 1 % of their attempts succeed
@@ -75,7 +76,7 @@ WITH tried AS (
 )
 SELECT p.topic, p."group", done, p50_ms, p99_ms, p999_ms, max_ms, cut_off, cut_off / tried AS share_cut_off,
     CASE WHEN done >= 1000 THEN coalesce(r.ttr_ms, CAST(ceil(padded_ms / 86400000) AS BIGINT) * 86400000) END AS ttr_ms,
-    CASE WHEN done < 1000 THEN 'too few' WHEN cut_off / tried > 0.001 THEN 'cut off' ELSE 'ok' END AS ttr_verdict,
+    CASE WHEN done < 1000 THEN 'too few' WHEN cut_off >= :min_late AND cut_off / tried > 0.001 THEN 'cut off' ELSE 'ok' END AS ttr_verdict,
     s.waits_ms, s.keep_steps, coalesce(s.retried, 0) AS retried,
     CASE WHEN s.topic IS NULL THEN 'no retries' WHEN keep_steps < last_step THEN 'shorten' WHEN last_lower < 0.01e0 THEN 'too few'
          ELSE 'ok' END AS retry_verdict

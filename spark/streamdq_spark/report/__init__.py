@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 from streamdq.times.clock import wall_now
 
+from ..summary import Summary
 from .data import load_tables
 from .page import TABLES, About, render
 from .todo import Settings
-
-if TYPE_CHECKING:
-    from ..summary import Summary
 
 __all__ = ["TABLES", "About", "check_report", "load_tables", "render", "write_report"]
 
@@ -49,20 +46,5 @@ def write_report(
     asked = [name for name in TABLES if name in summary.tables]
     found = load_tables(tables, asked, summary.first_day, summary.last_day)
     rows = {name: found.get(name, ()) for name in asked}
-    about = About(
-        summary.first_day,
-        summary.last_day,
-        summary.events,
-        wall_now(),
-        slo_ms=summary.slo_ms,
-        objective=summary.objective,
-        tz=summary.tz,
-        unreadable=len(summary.quarantined),
-        lost=summary.lost,
-        set_aside=summary.set_aside,
-        resets=summary.resets,
-        compare=summary.compare,
-        settings=settings,
-        page=page,
-    )
+    about = About(summary, wall_now(), settings, page)
     LocalFolder(path.parent).write(path.name, render(rows, about).encode())

@@ -9,7 +9,7 @@ from .charts import Axis, Series, stacked
 from .parts import OTHERS, Colours, Figure, Grid, Section, TableRow, Tables, figure, grid, grouped, has_groups, subject
 from .pools import Pool, PoolHour, pools
 from .todo import Advised
-from .words import aim, hour, number, span
+from .words import aim, counted, hour, number, span
 
 MOST_TO_DO = 2
 
@@ -66,7 +66,7 @@ def _in_brief(found: Sequence[Pool]) -> str:
     short = sum(bool(pool.short) for pool in found)
     pools = "" if len(found) == 1 else f" in {len(found)} pools"
     lacking = f" {short} of the pools had fewer than they need." if short and len(found) > 1 else ""
-    return f"At most {number(most)} worker{'' if most == 1 else 's'}{pools}; {number(seen)} worked lately.{lacking}"
+    return f"At most {counted(most, 'worker')}{pools}; {number(seen)} worked lately.{lacking}"
 
 
 def _in_words(pool: Pool) -> str:
@@ -77,7 +77,7 @@ def _in_words(pool: Pool) -> str:
 
 
 def _range(one: PoolHour) -> str:
-    many = f"{number(one.workers)} worker{'' if one.workers == 1 else 's'}"
+    many = counted(one.workers or 0, "worker")
     if one.workers_low == one.workers_high:
         return many
     return f"{many} ({number(one.workers_low)} to {number(one.workers_high)})"

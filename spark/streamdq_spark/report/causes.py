@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 
 from .charts import PLAIN, Axis, Series, stacked
-from .parts import Figure, Grid, Section, TableRow, Tables, day_of, figure, grid, grouped, total
+from .parts import Figure, Grid, Section, TableRow, Tables, figure, grid, grouped, in_steps, total
 from .timing import missed
-from .words import day, hour, number, percent, span
+from .words import hour, number, percent, span
 
 MOST_HOURS = 12
-FEW_DAYS = 3
 HOUR_MIN = 60
 HOUR_MS = 3_600_000
 _EACH = "each with as many at once as it was seen to run on that day"
@@ -37,7 +35,7 @@ def causes(tables: Tables, objective: float) -> Section:
     )
     section.calm = not missed(tables, objective)
     section.brief = f"{percent(mover)} was waiting for the mover, {percent(1 - mover)} for a worker."
-    section.figures = [_by_time(rows, section.answer)] if len(grouped(rows, "hour")) > 1 else []
+    section.figures = _by_time(rows, section.answer)
     section.grids = [_by_topic(rows), _worst_hours(rows, tables["workers"])]
     section.notes = [
         "Retries: how long attempts after a failure had to wait before they were due. That is no lateness.",
@@ -46,27 +44,19 @@ def causes(tables: Tables, objective: float) -> Section:
     return section
 
 
-def _by_time(rows: Sequence[TableRow], text: str) -> Figure:
-    """By hour, or by day if there are many hours."""
-    by_hour = grouped(rows, "hour")
-    first, last = min(by_hour), max(by_hour)
-    few = last - first < timedelta(days=FEW_DAYS)
-    step = timedelta(hours=1) if few else timedelta(days=1)
-    begin = first if few else day_of(first)
-    moments = [begin + step * n for n in range((last - begin) // step + 1)]
-    own = grouped([{**row, "at": row["hour"] if few else day_of(row["hour"])} for row in rows], "at")
+def _by_time(rows: Sequence[TableRow], text: str) -> list[Figure]:
+    """None of a single hour."""
+    steps = in_steps(rows)
+    if len(steps.times) < 2:
+        return []
+    own = grouped(steps.rows, "at")
     series = [
-        Series(name, [total(own.get(at, ()), column) / 1000 for at in moments], style)
+        Series(name, [total(own.get(at, ()), column) / 1000 for at in steps.times], style)
         for name, column, style in ((MOVER, "mover_ms", "hot"), (WORKER, "worker_ms", PLAIN))
     ]
-    title = f"Lateness by cause, per {'hour' if few else 'day'}"
+    title = f"Lateness by cause, per {steps.unit}"
     axis = Axis("seconds, all attempts added up")
-    names = [_name(at, few) for at in moments]
-    return figure(title, lambda width: stacked(width, title, text, axis, names, series))
-
-
-def _name(at: datetime, few: bool) -> str:
-    return f"{at:%H:%M}" if few else day(at)
+    return [figure(title, lambda width: stacked(width, title, text, axis, steps.names, series))]
 
 
 def _by_topic(rows: Sequence[TableRow]) -> Grid:

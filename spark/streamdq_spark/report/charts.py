@@ -357,12 +357,13 @@ def _draw_log_ticks(drawing: Svg, marks: Sequence[float], x_of: Callable[[float]
     """Draws a line for each mark, and its text if that does not overlap the one before."""
     free = 0.0
     for mark in marks:
-        x = x_of(mark)
+        x, width = x_of(mark), text_width([span(mark)])
         drawing.line(x, 0, x, bottom, "grid")
-        if x >= free:
-            anchor = "start" if mark == marks[0] else "end" if mark == marks[-1] else "middle"
+        anchor = "start" if mark == marks[0] else "end" if mark == marks[-1] else "middle"
+        end = x + {"start": width, "middle": width / 2, "end": 8}[anchor]
+        if end - width >= free:
             drawing.label(x + (8 if anchor == "end" else 0), bottom + 15, span(mark), "tick", anchor)
-            free = x + text_width([span(mark)]) + 10
+            free = end + 6
 
 
 _MARKS_MS = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000, 7 * 86_400_000)
@@ -386,7 +387,8 @@ def _legend_rows(names: Sequence[tuple[str, str]], width: float) -> list[list[tu
     """Of (style, name), as many in a row as there is room for."""
     rows: list[list[tuple[str, str]]] = [[]]
     used = 0.0
-    for style, name in names:
+    for style, whole in names:
+        name = cut(whole, width - 20)
         need = text_width([name]) + 30
         if rows[-1] and used + need > width:
             rows.append([])
@@ -404,6 +406,6 @@ def _draw_legend(drawing: Svg, rows: Sequence[Sequence[tuple[str, str]]], y: flo
                 drawing.circle(x + 6, y - 4, 3.5, DOT, name)
             else:
                 drawing.rect(x, y - 10, 12, 12, style)
-            drawing.label(x + 17, y, cut(name, drawing.width - 20), "name")
+            drawing.label(x + 17, y, name, "name")
             x += text_width([name]) + 30
         y += 20

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from .charts import Axis, bars
 from .parts import Colours, Figure, Grid, Section, TableRow, Tables, figure, grid, has_groups, subject, total
-from .words import number, percent, size, span
+from .words import number, percent, size, span, unit_for
 
 MOST_DRAWN = 12
-_HOUR_MS = 3_600_000
 
 
 def cost(tables: Tables, colours: Colours) -> Section:
@@ -45,9 +44,10 @@ def cost(tables: Tables, colours: Colours) -> Section:
 
 def _by_queue(rows: Sequence[TableRow], several: bool, text: str, colours: Colours) -> Figure:
     title = "Time that handlers ran"
-    shown = [(subject(row, several), row["worker_ms"] / _HOUR_MS, span(row["worker_ms"])) for row in rows[:MOST_DRAWN]]
+    unit, unit_ms = unit_for(rows[0]["worker_ms"])
+    shown = [(subject(row, several), row["worker_ms"] / unit_ms, span(row["worker_ms"])) for row in rows[:MOST_DRAWN]]
     styles = [colours.style(row["topic"]) for row in rows[:MOST_DRAWN]]
-    return figure(title, lambda width: bars(width, title, text, Axis("hours, added up"), shown, styles=styles))
+    return figure(title, lambda width: bars(width, title, text, Axis(f"{unit}, added up"), shown, styles=styles))
 
 
 def _grid(rows: Sequence[TableRow], several: bool) -> Grid:

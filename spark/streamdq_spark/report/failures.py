@@ -23,7 +23,7 @@ from .parts import (
 )
 from .svg import Svg
 from .todo import Settings, advised
-from .words import hour, number, percent, span
+from .words import counted, hour, number, percent, span
 
 MOST_NAMES = 20
 _REASONS = {
@@ -297,7 +297,7 @@ def advice(tables: Tables, settings: Settings | None) -> Section:
     )
     groups = has_groups(rows)
     changes = advised(tables, settings)
-    section.brief = f"{number(len(changes)) if changes else 'Nothing'} in {number(len(rows))} queues."
+    section.brief = f"{number(len(changes)) if changes else 'Nothing'} in {counted(len(rows), 'queue')}."
     section.grids = [
         grid(
             ["Topic", "Setting", "Command", "Today", "Proposed"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .charts import Axis, bars
 from .parts import Colours, Section, TableRow, Tables, figure, grid
-from .words import number, percent, span
+from .words import counted, number, percent, span, unit_for
 
 MOST_DRAWN = 12
 
@@ -23,7 +23,7 @@ def flows(tables: Tables, colours: Colours) -> Section:
         (row for row in tables["flows"] if row["topic"] is not None),
         key=lambda row: (-_took(row), row["topic"]),
     )
-    ended = f"{number(whole['flows'])} {'flow' if whole['flows'] == 1 else 'flows'} ended"
+    ended = f"{counted(whole['flows'], 'flow')} ended"
     failed = f"{number(whole['failed'])} failed or cancelled"
     if whole["with_path"] < whole["flows"]:
         section.notes.append(f"The critical path of {number(whole['flows'] - whole['with_path'])} is not known.")
@@ -38,10 +38,11 @@ def flows(tables: Tables, colours: Colours) -> Section:
     )
     section.brief = f"{ended}, {failed}; {percent(first['share'])} of their time went to {first['topic']}."
     title = "Time on critical paths"
-    drawn = [(row["topic"], _took(row) / 60_000, span(_took(row))) for row in rows[:MOST_DRAWN]]
+    unit, unit_ms = unit_for(_took(first))
+    drawn = [(row["topic"], _took(row) / unit_ms, span(_took(row))) for row in rows[:MOST_DRAWN]]
     styles = [colours.style(row["topic"]) for row in rows[:MOST_DRAWN]]
     section.figures = [
-        figure(title, lambda width: bars(width, title, section.answer, Axis("minutes"), drawn, styles=styles))
+        figure(title, lambda width: bars(width, title, section.answer, Axis(unit), drawn, styles=styles))
     ]
     section.grids = [
         grid(

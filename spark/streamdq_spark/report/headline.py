@@ -8,7 +8,7 @@ from datetime import datetime
 
 from .load import in_words, ranked
 from .parts import TableRow, Tables, total
-from .words import aim, hour, number, percent, span
+from .words import aim, counted, hour, number, percent, span
 
 _MEASURES = {
     "late": "late starts",
@@ -35,8 +35,7 @@ def tiles(tables: Tables, slo_ms: int, objective: float) -> list[Tile]:
     made: list[Tile] = []
     if "time_to_finish" in tables:
         rows = [row for row in tables["time_to_finish"] if row["scope"] == "job"]
-        topics = f"of {number(len(rows))} topic{'' if len(rows) == 1 else 's'}"
-        made.append(Tile("Jobs done", number(total(rows, "jobs")), topics))
+        made.append(Tile("Jobs done", number(total(rows, "jobs")), f"of {counted(len(rows), 'topic')}"))
     if "punctuality_topics" in tables:
         made.append(_on_time(tables["punctuality_topics"], slo_ms, objective))
     if "throughput" in tables:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from streamdq.link.consumers import begun_ms
 
@@ -22,14 +22,12 @@ from .parts import (
     grid,
     grouped,
     has_groups,
+    in_steps,
     subject,
     total,
 )
 from .svg import Svg
-from .words import day, hour, number, percent, short, size, span
-
-HOUR = timedelta(hours=1)
-FEW_DAYS, MANY_DAYS = 3, 120
+from .words import counted, day, hour, number, percent, short, size, span
 
 
 def throughput(tables: Tables, colours: Colours) -> Section:
@@ -40,7 +38,7 @@ def throughput(tables: Tables, colours: Colours) -> Section:
     if not rows:
         section.lacking = "Nothing happened in this period."
         return section
-    done, days = total(rows, "done"), len({day_of(row["hour"]) for row in rows})
+    done, days = total(rows, "done"), len({row["hour"].astimezone(UTC).date() for row in rows})
     busiest = max(grouped(rows, "hour").items(), key=lambda item: total(item[1], "done"))
     daily = f", {number(done / days)} a day" if days > 1 else ""
     section.answer = (
@@ -89,30 +87,17 @@ def _sum(rows: Sequence[TableRow], column: str) -> float:
 
 def _by_time(rows: Sequence[TableRow], colours: Colours) -> list[Figure]:
     """None of a single hour."""
-    unit, step, place = _unit(rows)
-    first, last = place(min(r["hour"] for r in rows)), place(max(r["hour"] for r in rows))
-    times = [first + step * n for n in range(int((last - first) / step) + 1)]
-    if len(times) < 2:
+    steps = in_steps(rows)
+    if len(steps.times) < 2:
         return []
-    placed = [{**row, "at": place(row["hour"])} for row in rows]
-    series = _series(placed, times, "done", colours)
-    all_done = [sum(one.values[i] for one in series) for i in range(len(times))]
-    peak = max(range(len(times)), key=all_done.__getitem__)
-    columns = [f"{at:%H:%M}" if unit == "hour" else f"{at.day} {at:%b}" for at in times]
-    title = f"Done per {unit}, by topic"
-    text = f"The most in a {unit}: {number(all_done[peak])}, {columns[peak]}; the least: {number(min(all_done))}."
-    axis = Axis(f"done per {unit}")
-    return [figure(title, lambda width: stacked(width, title, text, axis, columns, series))]
-
-
-def _unit(rows: Sequence[TableRow]) -> tuple[str, timedelta, Callable[[datetime], datetime]]:
-    """The time that a column stands for, chosen so that there are neither few columns nor too many."""
-    days = (max(row["hour"] for row in rows) - min(row["hour"] for row in rows)).days
-    if days < FEW_DAYS:
-        return "hour", HOUR, lambda at: at
-    if days <= MANY_DAYS:
-        return "day", timedelta(days=1), day_of
-    return "week", timedelta(weeks=1), lambda at: day_of(at) - timedelta(days=at.weekday())
+    series = _series(steps.rows, steps.times, "done", colours)
+    all_done = [sum(one.values[i] for one in series) for i in range(len(steps.times))]
+    peak = max(range(len(steps.times)), key=all_done.__getitem__)
+    title = f"Done per {steps.unit}, by topic"
+    most, least = number(all_done[peak]), number(min(all_done))
+    text = f"The most in a {steps.unit}: {most}, {steps.names[peak]}; the least: {least}."
+    axis = Axis(f"done per {steps.unit}")
+    return [figure(title, lambda width: stacked(width, title, text, axis, steps.names, series))]
 
 
 def workers(tables: Tables) -> Section:
@@ -127,7 +112,7 @@ def workers(tables: Tables) -> Section:
         return section
     peak = max(rows, key=lambda row: row["utilisation"])
     hosts = sorted(_by_host(rows).items(), key=lambda item: -total(item[1], "busy_ms"))
-    many = f"{number(len(hosts))} host{'' if len(hosts) == 1 else 's'}"
+    many = counted(len(hosts), "host")
     processes = len({row["consumer"] for row in rows})
     named = f"{number(processes)} process{'' if processes == 1 else 'es'}"
     use = f"busy {percent(_mean_use(rows))} of the time on average, at most {percent(peak['utilisation'])}"
@@ -209,7 +194,7 @@ def anomalies(tables: Tables, tz: str) -> Section:
     found = ranked(tables)
     hours = len({(row["topic"], row["hour"]) for row in judged if row["anomaly"]})
     of = len({(row["topic"], row["hour"]) for row in judged})
-    together = f", in {number(len(found))} incident{'' if len(found) == 1 else 's'}" if found else ""
+    together = f", in {counted(len(found), 'incident')}" if found else ""
     section.answer = f"{number(hours)} of {number(of)} topic hours{together}."
     section.calm = not found
     section.brief = section.answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, time, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from streamdq.process.logs import visible
 from streamdq.schedules.civil import zone
 
-from ..measures import DEFAULT_TZ, OBJECTIVE, SLO_MS
+from ..summary import Summary
 from .budget import budget
 from .capacity import capacity
 from .causes import causes
@@ -43,30 +43,25 @@ MOST_FOLDED = 25
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the analysis covered."""
+    """What the analysis covered, and what else the page says. `settings`: of the topics today, if Redis was asked;
+    `page`: the URL of the operations page, to which ids lead.
+    """
 
-    first_day: date
-    last_day: date
-    events: int
+    summary: Summary
     made_at: datetime
-    slo_ms: int = SLO_MS
-    objective: float = OBJECTIVE
-    unreadable: int = 0  # files of the dump that were left out
-    lost: int = 0  # events that were trimmed before they were dumped, or deleted with their topic
-    set_aside: int = 0  # events that can't be
-    tz: str = DEFAULT_TZ  # by whose clocks hours are the same hour of a week
-    resets: int = 0  # how often Redis lost a stream of them
-    page: str = ""  # the URL of the operations page, to which ids lead
-    compare: tuple[str, str] | None = None  # the time spans that were compared
-    settings: Settings | None = None  # of the topics today, if Redis was asked
+    settings: Settings | None = None
+    page: str = ""
 
     @property
     def days(self) -> str:
-        return f"{self.first_day}" if self.first_day == self.last_day else f"{self.first_day} to {self.last_day}"
+        first, last = self.summary.first_day, self.summary.last_day
+        return f"{first}" if first == last else f"{first} to {last}"
 
     @property
     def span(self) -> str:
-        first, last = (day(datetime.combine(at, time.min, UTC)) for at in (self.first_day, self.last_day))
+        first, last = (
+            day(datetime.combine(at, time.min, UTC)) for at in (self.summary.first_day, self.summary.last_day)
+        )
         return first if first == last else f"{first} to {last}"
 
 
@@ -78,18 +73,20 @@ def render(tables: Tables, about: About) -> str:
         loader=PackageLoader("streamdq_spark.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
     )  # fmt: skip
-    tables = {name: _in_zone(rows, zone(about.tz)) for name, rows in tables.items()}
+    covered = about.summary
+    tables = {name: _in_zone(rows, zone(covered.tz)) for name, rows in tables.items()}
     worse, better, unknown = worse_and_better(tables)
     sections = _sections(tables, about)
     page = environment.get_template("page.html").render(
         about=about,
-        events=number(about.events),
+        covered=covered,
+        events=number(covered.events),
         made_at=f"{about.made_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
-        todo=do_this(tables, about.settings, about.slo_ms),
+        todo=do_this(tables, about.settings, covered.slo_ms),
         most_to_do=MOST_TO_DO,
         most_folded=MOST_FOLDED,
         asked=about.settings is not None,
-        tiles=tiles(tables, about.slo_ms, about.objective),
+        tiles=tiles(tables, covered.slo_ms, covered.objective),
         worse=worse,
         better=better,
         unknown=unknown,
@@ -106,11 +103,18 @@ _COMING = {"forecast", "capacity"}
 
 
 def _in_zone(rows: Sequence[TableRow], tz: ZoneInfo) -> list[TableRow]:
-    """With times by the clocks of the zone."""
+    """With times by the clocks of the zone. Each has its offset and not the zone: Python takes times of the same zone
+    for equal if its clocks show the same, which they do twice in the night in which they are set back.
+    """
+
+    def local(at: datetime) -> datetime:
+        own = at.astimezone(tz)
+        return own.replace(tzinfo=timezone(own.utcoffset() or timedelta(0)))
+
     times = [name for name, value in rows[0].items() if name in _TIMES] if rows else []
     if not times:
         return list(rows)
-    return [{**row, **{name: row[name].astimezone(tz) for name in times if row[name] is not None}} for row in rows]
+    return [{**row, **{name: local(row[name]) for name in times if row[name] is not None}} for row in rows]
 
 
 _TIMES = {"hour", "first_hour", "last_hour", "first", "last"}  # a day is UTC's
@@ -118,16 +122,17 @@ _TIMES = {"hour", "first_hour", "last_hour", "first", "last"}  # a day is UTC's
 
 def _sections(tables: Tables, about: About) -> list[Section]:
     """The sections whose tables exist, in the order of the page."""
+    slo_ms, objective, tz = about.summary.slo_ms, about.summary.objective, about.summary.tz
     whole = {name: tables.get(name, ()) for name in TABLES}
     colours = Colours.of(next((rows for name in _WITH_TOPICS if (rows := whole[name])), ()))
     sections: dict[str, Callable[[], Section]] = {
         "throughput": lambda: throughput(whole, colours),
-        "punctuality_topics": lambda: punctuality(whole, about.slo_ms, about.objective, colours),
-        "budget": lambda: budget(whole, about.slo_ms, about.objective, colours),
-        "lateness_causes": lambda: causes(whole, about.objective),
-        "forecast": lambda: forecast(whole, about.tz, colours),
-        "capacity": lambda: capacity(whole, about.slo_ms, about.objective, colours),
-        "anomalies": lambda: anomalies(whole, about.tz),
+        "punctuality_topics": lambda: punctuality(whole, slo_ms, objective, colours),
+        "budget": lambda: budget(whole, slo_ms, objective, colours),
+        "lateness_causes": lambda: causes(whole, objective),
+        "forecast": lambda: forecast(whole, tz, colours),
+        "capacity": lambda: capacity(whole, slo_ms, objective, colours),
+        "anomalies": lambda: anomalies(whole, tz),
         "advice": lambda: advice(whole, about.settings),
         "retries": lambda: retries(whole),
         "errors": lambda: errors(whole, about.page),
@@ -140,4 +145,5 @@ def _sections(tables: Tables, about: About) -> list[Section]:
         "cost_by_topic": lambda: cost(whole, colours),
     }
     found = [make() for name, make in sections.items() if name in tables]
-    return [compared(whole, about.compare), *found] if about.compare else found
+    spans = about.summary.compare
+    return [compared(whole, spans), *found] if spans else found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from heapq import nsmallest
 from typing import Any
 from urllib.parse import quote
@@ -154,4 +154,41 @@ def has_groups(rows: Iterable[TableRow]) -> bool:
 
 
 def day_of(at: datetime) -> datetime:
-    return at.replace(hour=0, minute=0, second=0, microsecond=0)
+    """The day by the clock. It has no zone, so it is one day where clocks are changed."""
+    return at.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Rows by the hour, day or week: `times`: all from the first to the last. `rows`: each with its own, as `at`."""
+
+    unit: str
+    times: list[datetime]
+    rows: list[TableRow]
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{at:%H:%M}" if self.unit == "hour" else f"{at.day} {at:%b}" for at in self.times]
+
+
+def in_steps(rows: Sequence[TableRow]) -> Steps:
+    """By the unit of which there are neither few nor too many."""
+    hours = {row["hour"]: row["hour"] for row in rows}
+    first, last = min(hours), max(hours)
+    if (days := (last - first).days) < FEW_DAYS:
+        times = [first]
+        while times[-1] < last:
+            at = times[-1] + timedelta(hours=1)
+            times.append(hours.get(at, at))  # which has another offset after a change of clocks
+        return Steps("hour", times, [{**row, "at": row["hour"]} for row in rows])
+    weeks = days > MANY_DAYS
+
+    def place(at: datetime) -> datetime:
+        return day_of(at) - timedelta(days=at.weekday() if weeks else 0)
+
+    step = timedelta(weeks=1) if weeks else timedelta(days=1)
+    times = [place(first) + step * n for n in range((place(last) - place(first)) // step + 1)]
+    return Steps("week" if weeks else "day", times, [{**row, "at": place(row["hour"])} for row in rows])
+
+
+FEW_DAYS, MANY_DAYS = 3, 120

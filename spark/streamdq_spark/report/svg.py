@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
+from unicodedata import east_asian_width
 from zlib import crc32
 
 from markupsafe import Markup, escape
 
+from streamdq.process.logs import visible
+
 CHAR = 7.1  # the mean width of a character of a label, in pixels
+_NARROW, _BROAD = frozenset("fijlrtI.,:;|!'()[]/ -"), frozenset("mwMW@%<>=+~#&")
 
 
 class Svg:
@@ -80,12 +85,26 @@ def ticks(top: float, most: int = 5) -> list[float]:
 
 def cut(text: object, pixels: float) -> str:
     """The text, shortened to about this width."""
-    whole, room = str(text), max(3, int(pixels / CHAR))
-    return whole if len(whole) <= room else whole[: room - 1] + "…"
+    whole, room = visible(str(text)), max(pixels, 3 * CHAR)
+    if text_width([whole]) <= room:
+        return whole
+    ends = accumulate(map(_width, whole), initial=CHAR)
+    return whole[: sum(end <= room for end in ends) - 1] + "…"
 
 
 def text_width(texts: Sequence[object]) -> float:
-    return max((len(str(text)) for text in texts), default=0) * CHAR
+    """Of the longest, about: as the page shows it, in a wide font."""
+    return max((sum(map(_width, visible(str(text)))) for text in texts), default=0.0)
+
+
+def _width(letter: str) -> float:
+    if letter in _NARROW:
+        return CHAR * 0.7
+    if letter in _BROAD:
+        return CHAR * 1.75
+    if east_asian_width(letter) in "WF":
+        return CHAR * 1.9
+    return CHAR * (1.25 if letter.isupper() else 1.08 if letter.isalpha() else 1.0)
 
 
 __all__ = ["CHAR", "Svg", "cut", "escape", "text_width", "ticks"]

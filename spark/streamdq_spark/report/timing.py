@@ -59,7 +59,8 @@ def punctuality(tables: Tables, slo_ms: int, objective: float, colours: Colours)
         f" {below[0]['topic']} misses it." if len(below) == 1 else f" {len(below)} topics miss it." if below else ""
     )
     ranked = sorted(topics, key=lambda row: (-row["budget_burn"], -row["attempts"], row["topic"]))
-    section.figures = [_spread(topics, colours)]
+    slowest = sorted(topics, key=lambda row: -row["p99_ms"])[:MOST_TOPICS]
+    section.figures = [_spread("Lateness by topic", slowest, "", colours)]
     if len({row["hour"] for row in hours}) >= FEW_HOURS:
         section.figures = [*_heat(hours, slo_ms, objective), *section.figures]
     section.grids = [
@@ -82,11 +83,10 @@ def punctuality(tables: Tables, slo_ms: int, objective: float, colours: Colours)
     return section
 
 
-def _spread(topics: Sequence[TableRow], colours: Colours) -> Figure:
-    rows = sorted(topics, key=lambda row: -row["p99_ms"])[:MOST_TOPICS]
-    title = "Lateness by topic"
-    text = "; ".join(f"{r['topic']}: median {span(r['p50_ms'])}, p99 {span(r['p99_ms'])}" for r in rows)
-    spans = [(row["topic"], row["p50_ms"], row["p95_ms"], row["p99_ms"]) for row in rows]
+def _spread(title: str, rows: Sequence[TableRow], prefix: str, colours: Colours) -> Figure:
+    """Of each topic; `prefix`: of the columns with the percentiles."""
+    spans = [(row["topic"], *(row[f"{prefix}{level}_ms"] for level in ("p50", "p95", "p99"))) for row in rows]
+    text = "; ".join(f"{topic}: median {span(p50)}, p99 {span(p99)}" for topic, p50, _, p99 in spans)
     styles = [colours.style(row["topic"]) for row in rows]
     return figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans, styles))
 
@@ -97,7 +97,8 @@ def _heat(hours: Sequence[TableRow], slo_ms: int, objective: float) -> list[Figu
     """
     first, last = (day_of(edge(row["hour"] for row in hours)) for edge in (min, max))
     days = [date for n in range(HEAT_DAYS) if (date := last - timedelta(n)) >= first]
-    by_hour = grouped((row for row in hours if row["hour"] >= days[-1]), "hour")
+    by_clock = ({**row, "clock": row["hour"].replace(tzinfo=None)} for row in hours)
+    by_hour = grouped((row for row in by_clock if row["clock"] >= days[-1]), "clock")
     late = {at: 1 - total(rows, "within_slo") / total(rows, "attempts") for at, rows in by_hour.items()}
     slowest = {at: float(max(row["p99_ms"] for row in rows)) for at, rows in by_hour.items()}
     figures = [_calendar("p99 lateness of the least punctual topic", days, slowest, span, "cool", slo_ms)]
@@ -149,7 +150,9 @@ def time_to_finish(tables: Tables, colours: Colours) -> Section:
         section.brief = (
             f"In {slowest['topic']}, the slowest, one in twenty took longer than {span(slowest['after_due_p95_ms'])}."
         )
-        section.figures = [_after_due(known[:MOST_TOPICS], colours)]
+        section.figures = [
+            _spread("From the first due time to done, by topic", known[:MOST_TOPICS], "after_due_", colours)
+        ]
     per_group = [row for row in tables["time_to_finish"] if row["scope"] == "group"]
     shown = [*rows, *per_group] if has_groups(per_group) else rows
     section.grids = [
@@ -174,13 +177,3 @@ def _slowest(known: Sequence[TableRow]) -> TableRow:
     """Among those with enough jobs to say so, if there are any."""
     enough = [row for row in known if row["after_due_jobs"] >= MIN_SLOW] or known
     return max(enough, key=lambda row: row["after_due_p95_ms"])
-
-
-def _after_due(rows: Sequence[TableRow], colours: Colours) -> Figure:
-    title = "From the first due time to done, by topic"
-    text = "; ".join(
-        f"{row['topic']}: median {span(row['after_due_p50_ms'])}, p99 {span(row['after_due_p99_ms'])}" for row in rows
-    )
-    spans = [(row["topic"], row["after_due_p50_ms"], row["after_due_p95_ms"], row["after_due_p99_ms"]) for row in rows]
-    styles = [colours.style(row["topic"]) for row in rows]
-    return figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans, styles))

@@ -17,6 +17,11 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}"
 
 
+def counted(value: float, word: str) -> str:
+    """The number and the word, which is plural unless the number is 1."""
+    return f"{number(value)} {word}{'' if value == 1 else 's'}"
+
+
 def short(value: float) -> str:
     """For axes: 1200000 → "1.2 M"."""
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -44,6 +49,12 @@ def _two_units(ms: float) -> str:
         if count or words:
             words.append(f"{count} {name}" if count else "")
     return " ".join(word for word in words[:2] if word)
+
+
+def unit_for(most_ms: float) -> tuple[str, int]:
+    """A unit in which the largest of some times is a figure that can be read: its name, and how many ms it has."""
+    units = (("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
+    return next((unit for unit in units if most_ms >= unit[1]), ("ms", 1))
 
 
 def percent(value: float | None) -> str:

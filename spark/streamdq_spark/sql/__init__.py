@@ -13,12 +13,20 @@ from typing import Any
 import pyarrow as pa
 
 from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
 from streamdq.errors import InvalidInput
 
 from ..dump_files import Dump, GoodFile
 from ..table_files import table_files
 
 EVENTS_VIEW = "events"
+
+
+def event_columns(ms_of: str) -> list[str]:
+    """What the view has of each event, as SQL. `ms_of`: the engine's function that makes ms of a moment."""
+    between = {"late_ms": ("due", "started"), "mover_ms": ("due", "moved"), "run_ms": ("started", "finished")}
+    added = (f"{ms_of}({end}) - {ms_of}({begin}) AS {name}" for name, (begin, end) in between.items())
+    return ["*", *added, "date_trunc('hour', finished) AS hour"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,11 @@ class Source:
     @property
     def events(self) -> int:
         return sum(file.rows for file in self.files)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all of it is on this machine's disks, where DuckDB reads it."""
+        return isinstance(self.dump.folder, LocalFolder) and isinstance(self.tables, LocalFolder | None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,14 @@ import re
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from streamdq.dump.folder import Folder
 
-from ..columns import ms_between
 from ..events import read_files
 from ..failures import spark_errors
 from ..places import check_reach, to_read
 from ..table_files import table_files
-from . import EVENTS_VIEW, Found, Source, answers_nothing, found_in, refused
+from . import EVENTS_VIEW, Found, Source, answers_nothing, event_columns, found_in, refused
 
 QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 """As in standard SQL, `"group"` is a column."""
@@ -35,7 +33,8 @@ def ask(spark: SparkSession, source: Source, query: str, most: int | None = None
     spark.conf.set(QUOTES, "true")
     with spark_errors(source.dump.folder.url):
         check_reach(spark, source.dump.folder)
-        _events(spark, source).createOrReplaceTempView(EVENTS_VIEW)
+        events = read_files(spark, source.dump, source.files)
+        events.selectExpr(*event_columns("unix_millis")).createOrReplaceTempView(EVENTS_VIEW)
         for name in source.names:
             assert source.tables is not None
             _table(spark, source.tables, name).createOrReplaceTempView(name)
@@ -64,17 +63,6 @@ def _check_answers(spark: SparkSession, query: str) -> None:
     except ParseException:
         spark.sql(f"EXPLAIN {query}")  # without doing it; an error is then of the statement as it was written
         raise answers_nothing() from None
-
-
-def _events(spark: SparkSession, source: Source) -> DataFrame:
-    return read_files(spark, source.dump, source.files).withColumns(
-        {
-            "late_ms": ms_between("due", "started"),
-            "mover_ms": ms_between("due", "moved"),
-            "run_ms": ms_between("started", "finished"),
-            "hour": F.date_trunc("hour", F.col("finished")),
-        }
-    )
 
 
 def _table(spark: SparkSession, folder: Folder, name: str) -> DataFrame:

@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 
 from streamdq.store.history.rows import Event
 
-from ..columns import LIFE, entry_order, is_event, is_released, is_snoozed
 from ..questions.pools import Queue, pool_numbers
 
 
@@ -28,6 +27,8 @@ class Kind(IntEnum):
     KICKED = 9
 
 
+_LIFE = ("topic", "id", "created")
+"""Identifies one life of a job: after it has ended, its id may be used again, with another ``created``."""
 _NUMBERS = ("step", "consumer", "due", "moved", "started", "finished")
 UNKNOWN = -1
 
@@ -36,11 +37,13 @@ def lives(events: DataFrame) -> DataFrame:
     """One row for each life of a job in a group: topic, group, shard, key (of the life, a hash), rows: what happened to
     it, in order. Times are in ms; what is not known is -1. What was handed back before it started is left out.
     """
-    never_started = is_event(Event.RELEASED) & F.col("started").isNull()
+    never_started = _is(Event.RELEASED) & F.col("started").isNull()
+    # The order in a shard. Times are not enough, as clocks may be set back, and a millisecond is long.
+    ms, number = (F.substring_index("entry", "-", at) for at in (1, -1))
     row = F.struct(
-        entry_order().alias("order"),
+        F.struct(ms.cast("long").alias("ms"), number.cast("decimal(20,0)").alias("number")).alias("order"),
         _kind().cast("tinyint").alias("kind"),
-        is_event(Event.DEAD).alias("dead"),
+        _is(Event.DEAD).alias("dead"),
         F.coalesce(F.col("error") == "TimeoutError", F.lit(False)).alias("timed_out"),
         F.coalesce("step", F.lit(UNKNOWN)).cast("long").alias("step"),
         F.xxhash64(F.coalesce("consumer", F.lit(""))).alias("consumer"),
@@ -49,27 +52,31 @@ def lives(events: DataFrame) -> DataFrame:
     kept = F.transform("rows", lambda held: F.struct(*(held[name].alias(name) for name in _FIELDS)))
     return (
         events.where(~F.coalesce(never_started, F.lit(False)))
-        .groupBy(*LIFE, "group")
+        .groupBy(*_LIFE, "group")
         .agg(F.max("shard").alias("shard"), F.sort_array(F.collect_list(row)).alias("rows"))
-        .select("topic", "group", "shard", F.xxhash64(*LIFE, "group").alias("key"), kept.alias("rows"))
+        .select("topic", "group", "shard", F.xxhash64(*_LIFE, "group").alias("key"), kept.alias("rows"))
     )
 
 
 _FIELDS = ("kind", "dead", "timed_out", *_NUMBERS)
 
 
+def _is(event: Event) -> Column:
+    return F.col("event") == event.value
+
+
 def _kind() -> Column:
-    failed = is_event(Event.RETRY) | (is_event(Event.DEAD) & (F.coalesce("reason", F.lit("exhausted")) == "exhausted"))
+    failed = _is(Event.RETRY) | (_is(Event.DEAD) & (F.coalesce("reason", F.lit("exhausted")) == "exhausted"))
     return (
-        F.when(is_event(Event.DONE), Kind.DONE)
+        F.when(_is(Event.DONE), Kind.DONE)
         .when(failed, Kind.FAILED)
-        .when(is_event(Event.DEAD) & (F.col("reason") == "crashed"), Kind.CRASHED)
-        .when(is_event(Event.DEAD), Kind.BURIED)
-        .when(is_event(Event.RECLAIMED), Kind.LOST)
-        .when(is_snoozed(), Kind.SNOOZED)
-        .when(is_released(), Kind.HANDED_BACK)
-        .when(is_event(Event.EXPIRED), Kind.EXPIRED)
-        .when(is_event(Event.CANCELLED), Kind.CANCELLED)
+        .when(_is(Event.DEAD) & (F.col("reason") == "crashed"), Kind.CRASHED)
+        .when(_is(Event.DEAD), Kind.BURIED)
+        .when(_is(Event.RECLAIMED), Kind.LOST)
+        .when(_is(Event.RELEASED) & F.col("error").isNotNull(), Kind.SNOOZED)
+        .when(_is(Event.RELEASED), Kind.HANDED_BACK)
+        .when(_is(Event.EXPIRED), Kind.EXPIRED)
+        .when(_is(Event.CANCELLED), Kind.CANCELLED)
         .otherwise(Kind.KICKED)
     )
 
