@@ -36,7 +36,6 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",  # a rerun replaces the days it covers, and no others
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.python.filterPushdown.enabled": "true",  # the data source takes filters on time
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # a job to list files costs more than listing
     # Otherwise a union whose children are partitioned alike lets its reader do without a shuffle; but Spark 4.3 forgets
     # that they are once it reads one of them from an exchange elsewhere in the plan, and then takes them one by one.
