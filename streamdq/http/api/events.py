@@ -123,13 +123,15 @@ async def _stream(request: Request, topic: str, position: str, longest_s: float)
                 left_s = max(0.0, ends - time.monotonic())
                 look = backend.followed.after if left_s > 0 else backend.followed.read
                 events.extend(await look(topic, position, min(left_s, LOOK_S)))
-            # Events may still come faster than they are sent, or may be none that this caller sees.
-            if not (events or left_s > 0) or time.monotonic() >= latest:
-                return
-            if backend.stopping.is_set() or not may_still(request):
+            if not (events or left_s > 0) or not _goes_on(request, latest):
                 return
     except StreamdqError:
         return  # the caller asks again, and gets the error
+
+
+def _goes_on(request: Request, latest: float) -> bool:
+    """Events may come faster than they are sent, or may be none that this caller sees."""
+    return time.monotonic() < latest and not backend_of(request).stopping.is_set() and may_still(request)
 
 
 def _at(position: str, event: bytes = b"") -> bytes:

@@ -109,23 +109,29 @@ def _close(members: Members, timed: Sequence[_Timed], begun_ms: int, ended_ms: i
     """Finds the ends of each job: not later than the flow's end, or than the start of what waits for the job. False:
     some are all the same, or before the flow began, so the clock was set back.
     """
-    by_ms = [(ended_ms or inf) + SKEW_MS] * len(timed)
-    before: list[tuple[Sequence[range], float]] = []
-    for n, others in members.each():
-        if not before or before[-1][0] is not others:
-            before.append((others, inf))
-        before[-1] = others, min(before[-1][1], timed[n].begun_by_ms)
-    for others, begun_by_ms in before:
-        for n in (n for some in others for n in some):
-            by_ms[n] = min(by_ms[n], begun_by_ms + SKEW_MS)
-    is_in_order = True
-    for one, by in zip(timed, by_ms, strict=True):
-        some = one.end_by(inf)
-        one.last = one.end_by((ended_ms or inf) + SKEW_MS) or some
-        one.end = one.end_by(by) or some
-        if one.end and not begun_ms - SKEW_MS <= one.end.ended_ms <= by:
+    latest, is_in_order = (ended_ms or inf) + SKEW_MS, True
+    for one, begun_by_ms in zip(timed, _begun_by_ms(members, timed), strict=True):
+        some, by_ms = one.end_by(inf), min(latest, begun_by_ms + SKEW_MS)
+        one.last = one.end_by(latest) or some
+        one.end = one.end_by(by_ms) or some
+        if one.end and not begun_ms - SKEW_MS <= one.end.ended_ms <= by_ms:
             is_in_order = False
     return is_in_order
+
+
+def _begun_by_ms(members: Members, timed: Sequence[_Timed]) -> list[float]:
+    """Of each job, when the first of those had certainly begun that wait for it."""
+    found = [inf] * len(timed)
+    waited: list[tuple[Sequence[range], float]] = []
+    for n, others in members.each():
+        if not waited or waited[-1][0] is not others:
+            waited.append((others, inf))
+        waited[-1] = others, min(waited[-1][1], timed[n].begun_by_ms)
+    for others, begun_by_ms in waited:
+        for some in others:
+            for n in some:
+                found[n] = min(found[n], begun_by_ms)
+    return found
 
 
 def _read(session: Session, members: Members, begun_ms: int, ended_ms: int | None) -> Op[tuple[list[_Timed], bool]]:
