@@ -137,6 +137,21 @@ async def test_a_blocked_flow_s_path_begins_where_it_failed(space: Space, clock:
     assert path(space) == [("p0", "dead", 0, 1_000), ("join", "blocked", None, None), ("mail", "waiting", None, None)]
 
 
+async def test_what_was_blocked_waits_for_a_job_that_is_kicked(space: Space, clock: ManualClock) -> None:
+    with space.queue.flow("f") as flow:
+        flow.enqueue("mail", 1, id="mail", after=flow.enqueue("part", 1, id="p", retry="none"))
+    claim = taken(space.queue, "part")
+    clock.advance("1s")
+    claim.bury("as told")
+    await knows(space, 1, "blocked")
+    clock.advance("60s")
+    kicks(space, clock, 2)
+    await eventually(lambda: space.state("mail", "mail") == "ready", "the mail is ready")
+    runs(space, clock, "mail", 1)
+    await knows(space, 2)
+    assert path(space) == [("p", "done", 60_000, 3_000), ("mail", "done", 0, 1_000)]
+
+
 def kicks(space: Space, clock: ManualClock, seconds: float) -> None:
     space.queue.kick("part", "p")
     runs(space, clock, "part", seconds)

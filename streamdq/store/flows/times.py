@@ -51,7 +51,9 @@ class _Timed:
     last: _Run | None = None
 
     def add(self, row: HistoryRow) -> None:
-        self.runs.append(_Run(row.finished_ms, row.started_ms, row.group, row.event in _ENDS))
+        is_end = row.event in _ENDS
+        if is_end or row.started_ms is not None:  # other rows tell that it is blocked, kicked or made ready
+            self.runs.append(_Run(row.finished_ms, row.started_ms, row.group, is_end))
 
     def end_by(self, by_ms: float) -> _Run | None:
         ends = (one for one in self.runs if one.is_end and one.ended_ms <= by_ms)
