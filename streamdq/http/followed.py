@@ -17,6 +17,7 @@ from ..store.history.rows import HistoryRow
 from ..store.redis_store import RedisStore
 
 LOOK_S = 2.0
+_KEPT_S = 1.0
 _KEPT = 8  # pages that some may not have come to yet; who is slower reads them again
 
 
@@ -53,8 +54,11 @@ class Pages:
         ]
 
     def _keep(self, place: tuple[str, str], page: asyncio.Task[list[Followed]]) -> None:
+        """A while: then the topic may be another one of that name, which has other events at this place."""
         if page.cancelled() or page.exception() or not page.result():
-            del self._pages[place]
+            self._pages.pop(place, None)
+        else:
+            asyncio.get_running_loop().call_later(_KEPT_S, self._pages.pop, place, None)
         read = [place for place, page in self._pages.items() if page.done()]
         for place in read[:-_KEPT]:
             del self._pages[place]

@@ -13,6 +13,7 @@ import pytest
 from streamdq import Queue
 from streamdq.errors import UnknownTopic
 from streamdq.http import Tokens
+from streamdq.http import followed as followed_pages
 from streamdq.http.api import events
 from streamdq.http.auth import Role, new_token
 from streamdq.http.backend import Backend
@@ -23,7 +24,7 @@ from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 from tests.http.live import Live
 from tests.servers import Server
-from tests.waiting import HANG_S, until
+from tests.waiting import HANG_S, eventually, until
 
 
 async def followed(api: Api, headers: dict[str, str] | None = None, **query: Any) -> list[dict[str, str]]:
@@ -109,6 +110,16 @@ async def test_of_the_pages_that_were_read_only_the_last_are_kept(api: Api) -> N
         (event,) = await pages.after("t", position, HANG_S)
         position = event.position
     assert len(pages._pages) < 10
+
+
+async def test_no_page_is_kept_for_long(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic may be deleted, and another one of its name begins at the same position."""
+    monkeypatch.setattr(followed_pages, "_KEPT_S", 0)
+    await cancelled(api, "a")
+    pages: Pages = api.app.state.streamdq.followed
+    (event,) = await pages.after("t", "0:0-0", HANG_S)
+    assert event.row.id == "a"
+    await eventually(lambda: not pages._pages, "it is forgotten")
 
 
 async def test_nothing_is_kept_of_a_page_that_can_t_be_read(api: Api) -> None:
