@@ -1,5 +1,5 @@
 -- audit_keys: reads a page of the keys for which jobs wait, and then of the admitted jobs, and finds keys whose next job
--- should be admitted, and admitted jobs that have ended. It changes nothing.
+-- should be admitted, and admitted jobs that have ended. It changes nothing. Those of leaving groups are left to leave_group.
 -- keys: settings, key_tickets, key_waiting, key_admitted, key_unstarted, key_paused, progress
 -- ARGV[1] where the previous page ended; '' at first
 -- ARGV[2] limit: at most so many keys, or admitted jobs
@@ -8,10 +8,10 @@
 -- admitted; 'ended' = the job has ended, and is still admitted
 -- runs while its slot moves
 -- flags: no-writes
--- include: key_limit, key_tickets, progress, stored_format
-local topic = redis.call('HMGET', settings, 'key_limit', 'format', 'limit_applied_to')
+-- include: groups, key_limit, key_tickets, progress, stored_format
+local topic = redis.call('HMGET', settings, 'key_limit', 'format', 'limit_applied_to', 'leaving')
 check_format(topic[2])
-local s = shard(KEYS)
+local s, leaving = shard(KEYS), names(topic[4])
 s.key_limit = topic[1] or '0'
 local part, last, most = string.sub(ARGV[1], 1, 1), string.sub(ARGV[1], 2), tonumber(ARGV[2])
 local reply = {''}
@@ -25,7 +25,8 @@ local function look_at_waiting()
     last = next_group_key(key_waiting, last)
     if not last then return 'a' end
     -- While a change of the limit is applied, jobs are admitted step by step.
-    if not topic[3] and not is_paused(s, last) and not is_full(s, last, count_tickets(key_admitted, last)) then
+    local is_left = has(leaving, group_of(last))
+    if not topic[3] and not is_left and not is_paused(s, last) and not is_full(s, last, count_tickets(key_admitted, last)) then
       local _, _, _, id = parse_ticket(first_ticket(key_waiting, last))
       found('free', id)
     end

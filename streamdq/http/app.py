@@ -198,8 +198,8 @@ class _Outermost:
             refused = problems.problem("malformed", "a body has a length or comes in chunks", {"Connection": "close"})
             await refused(scope, receive, careful)
             return
-        method = "GET" if is_head else scope["method"]
-        await _with_last_answer(self._app, {**scope, "method": method, **_encoded_paths(scope)}, receive, careful)
+        own = {"method": "GET" if is_head else scope["method"], "is_head": is_head}
+        await _with_last_answer(self._app, {**scope, **own, **_encoded_paths(scope)}, receive, careful)
 
 
 async def _with_last_answer(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

@@ -26,6 +26,7 @@ from ..store.topics import registry
 from .activity import Recent
 from .audit_log import AuditLog
 from .auth import Tokens
+from .followed import Pages
 from .problems import ProblemError
 from .rate_limits import Rates
 from .refusals import Refusals
@@ -61,7 +62,7 @@ class Backend:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     ticked: float | None = None  # None: there is no heartbeat, as there is no lifespan
     taking: set[asyncio.Task[Any]] = field(default_factory=set)
-    waits: int = 0  # how many requests wait for a result
+    waits: int = 0  # how many requests wait for a result, or follow a topic
     refusals: Refusals = field(default_factory=Refusals)
     audit: AuditLog = field(default_factory=AuditLog)
     rates: Rates = field(init=False)
@@ -71,6 +72,7 @@ class Backend:
     claims: Signing = field(init=False)
     topic_cache: TopicCache = field(init=False)
     recent: Recent = field(init=False)
+    followed: Pages = field(init=False)
     workers: Watch[Workers] = field(init=False)
     prometheus: Prometheus | None = None
     _known_until: float = 0.0
@@ -85,6 +87,7 @@ class Backend:
         self._searches = asyncio.Semaphore(self.http.max_searches)
         self.workers = Watch("workers", self._all_workers)
         self.recent = Recent(self.store, self.do)
+        self.followed = Pages(self.store, self.do)
         if self.http.prometheus_url:
             from .prometheus import Prometheus
 
@@ -192,6 +195,7 @@ class Backend:
             await self.probe.close()
             await self.topic_cache.close()
             await self.recent.close()
+            await self.followed.close()
             await self.workers.close()
             if self.prometheus is not None:
                 await self.prometheus.close()

@@ -29,7 +29,7 @@ CONFLICTS: tuple[OnConflict, ...] = get_args(OnConflict)
 
 def check_conflict(on_conflict: OnConflict) -> None:
     if on_conflict not in CONFLICTS:
-        raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of {', '.join(map(repr, CONFLICTS))}")
+        raise InvalidInput(f"on_conflict: {on_conflict!r:.80} is not one of {', '.join(map(repr, CONFLICTS))}")
 
 
 @dataclass(frozen=True, slots=True)

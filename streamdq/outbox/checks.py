@@ -28,6 +28,7 @@ def _check_url(url: Any) -> None:
 
 
 _OPTIONS: dict[str, Callable[[Any], object]] = {"retry": RetrySchedule.of, "url": _check_url, "job_key": check_key}
+_MOST_NONCE_CHARS = 255
 _LEAST_MS = {"delay_ms": 0, "ttr_ms": 1, "expire_ms": 0}
 
 
@@ -70,13 +71,15 @@ def check_fields(row: Mapping[Any, Any]) -> None:
     for name in ("retry", "nonce"):
         if row[name] is not None and (not isinstance(row[name], str) or not row[name].isprintable()):
             raise InvalidInput(f"{name}: has characters that can't be printed")
+    if len(row["nonce"]) > _MOST_NONCE_CHARS:
+        raise InvalidInput(f"nonce: has more than {_MOST_NONCE_CHARS} characters")
 
 
 def _check_durations(row: Mapping[Any, Any]) -> None:
     for name, least in _LEAST_MS.items():
         value = row[name]
         if value is not None and not (type(value) is int and least <= value <= MAX_DELAY_MS):
-            raise InvalidInput(f"{name}: {value!r} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
+            raise InvalidInput(f"{name}: {value!r:.80} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
 
 
 def _check_times(row: RowMapping) -> None:
@@ -91,7 +94,7 @@ def _check_moment(name: str, value: Any) -> None:
     try:
         moment_ms(value)
     except InvalidInput:
-        raise InvalidInput(f"{name}: {value!r} is not a 13-digit millisecond timestamp") from None
+        raise InvalidInput(f"{name}: {value!r:.80} is not a 13-digit millisecond timestamp") from None
 
 
 def _check_body(body: Any) -> None:

@@ -58,7 +58,7 @@ def flow_in(body: str) -> RowOfFlow:
 
 def _check_ms(name: str, value: object, least: int) -> None:
     if type(value) is not int or not least <= value <= MAX_DELAY_MS:
-        raise ValueError(f"{name}: {value!r} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
+        raise ValueError(f"{name}: {value!r:.80} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
 
 
 def _check(said: dict[str, Any], number: int) -> None:

@@ -11,15 +11,20 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
+from streamdq.errors import UnknownTopic
 from streamdq.http import Tokens
+from streamdq.http import followed as followed_pages
 from streamdq.http.api import events
 from streamdq.http.auth import Role, new_token
 from streamdq.http.backend import Backend
+from streamdq.http.followed import Pages
+from streamdq.link.session import Op
+from streamdq.operations.history.events import Following, following
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 from tests.http.live import Live
 from tests.servers import Server
-from tests.waiting import HANG_S, until
+from tests.waiting import HANG_S, eventually, until
 
 
 async def followed(api: Api, headers: dict[str, str] | None = None, **query: Any) -> list[dict[str, str]]:
@@ -59,7 +64,7 @@ async def test_no_position_comes_before_its_event(api: Api) -> None:
 
 async def test_it_ends_though_there_are_more(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     await cancelled(api, "a", "b")
-    times = iter([0.0, 0.0, 0.0, 300.0])
+    times = iter([0.0, 300.0])
     clock = SimpleNamespace(monotonic=lambda: next(times, 300.0))
     with monkeypatch.context() as patch:
         patch.setattr(events, "time", clock)
@@ -67,6 +72,71 @@ async def test_it_ends_though_there_are_more(api: Api, monkeypatch: pytest.Monke
     assert [json.loads(event["data"])["id"] for event in found] == ["a"]
     (rest,) = await followed(api, since=found[0]["id"])
     assert json.loads(rest["data"])["id"] == "b"
+
+
+async def test_a_page_is_read_once_for_all_who_wait_for_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.put("a", delay="1h")
+    pages: Pages = api.app.state.streamdq.followed
+    waits = 0
+
+    def waited(found: Following, wait_s: float) -> Op[None]:
+        nonlocal waits
+        waits += 1
+        return wait(found, wait_s)
+
+    wait = Following._wait
+    monkeypatch.setattr(Following, "_wait", waited)
+    store = await api.app.state.streamdq.store()
+    found = following(store, "t", None)
+    await api.app.state.streamdq.do(found.begin())
+    followers = [asyncio.create_task(pages.after("t", found.position, HANG_S)) for _ in range(20)]
+    await cancelled(api, "b")
+    first, *others = await asyncio.gather(*followers)
+    assert [event.row.id for event in first] == ["b"]
+    assert all(page is first for page in others)
+    assert await pages.after("t", found.position, 0) is first, "also for those who come a little later"
+    assert waits <= 1
+
+
+async def test_of_the_pages_that_were_read_only_the_last_are_kept(api: Api) -> None:
+    await api.put("a", delay="1h")
+    pages: Pages = api.app.state.streamdq.followed
+    store = await api.app.state.streamdq.store()
+    found = following(store, "t", None)
+    await api.app.state.streamdq.do(found.begin())
+    position = found.position
+    for n in range(30):
+        await cancelled(api, f"b{n}")
+        (event,) = await pages.after("t", position, HANG_S)
+        position = event.position
+    assert len(pages._pages) < 10
+
+
+async def test_no_page_is_kept_for_long(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic may be deleted, and another one of its name begins at the same position."""
+    monkeypatch.setattr(followed_pages, "_KEPT_S", 0)
+    await cancelled(api, "a")
+    pages: Pages = api.app.state.streamdq.followed
+    (event,) = await pages.after("t", "0:0-0", HANG_S)
+    assert event.row.id == "a"
+    await eventually(lambda: not pages._pages, "it is forgotten")
+
+
+async def test_nothing_is_kept_of_a_page_that_can_t_be_read(api: Api) -> None:
+    pages: Pages = api.app.state.streamdq.followed
+    for _ in range(2):
+        with pytest.raises(UnknownTopic):
+            await pages.after("nope", "0:0-0", HANG_S)
+    assert pages._pages == {}
+
+
+async def test_head_does_not_wait_for_events(api: Api) -> None:
+    await api.put("a", delay="1h")
+    answer = await api.client.head("/v1/topics/t/events")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert (await api.client.head("/v1/topics/nope/events")).status_code == 404
+    assert api.app.state.streamdq.waits == 0
 
 
 async def test_what_can_t_be_followed(api: Api) -> None:

@@ -56,6 +56,15 @@ def test_a_free_place_that_nobody_gets_is_found(two: Shard) -> None:
     assert walk(two) == [("free", "second")]
 
 
+def test_what_is_left_of_a_leaving_group_is_right(two: Shard) -> None:
+    """It goes step by step."""
+    two.topic(key_concurrency=1)
+    two.enqueue("first", "second", key="a")
+    two.begin_to_leave("b")
+    two.redis("ZREM", two.k.key_admitted, next(one for one in admitted(two) if one.startswith(b"b\x1f")))
+    assert walk(two) == []
+
+
 def test_a_place_of_a_job_that_has_ended_is_found(shard: Shard) -> None:
     shard.topic(key_concurrency=1)
     shard.enqueue("first", "second", key="a")

@@ -22,7 +22,8 @@ INVALID: list[dict[str, Any]] = [
     {"ttr_ms": 0}, {"expire_ms": -1}, {"delay_ms": -1}, {"delay_ms": 10**15}, {"delay_ms": None},
     {"due_ms": 2_000_000_000_000}, {"delay_ms": None, "due_ms": 2_000_000_000}, {"made_ms": 1_700_000_000},
     {"retry": "never mind"},
-    {"retry": "1s\n2s"}, {"nonce": "a\nb"}, {"url": "ftp://x"}, {"job_key": "a\tb"}, {"on_conflict": "panic"},
+    {"retry": "1s\n2s"}, {"nonce": "a\nb"}, {"nonce": "a" * 256}, {"url": "ftp://x"}, {"job_key": "a\tb"},
+    {"on_conflict": "panic"},
 ]  # fmt: skip
 
 
@@ -55,6 +56,20 @@ def test_one_that_another_program_has_written_well(
     relay.run(burst=True)
     assert queue.get(TOPIC, "fine") is not None
     queue.cancel(TOPIC, "fine")
+
+
+LONG: list[dict[str, Any]] = [{name: "x" * 100_000} for name in ("ttr_ms", "made_ms", "on_conflict", "retry", "id")]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("given", LONG, ids=lambda given: str(given)[:30])
+def test_the_error_shows_the_beginning_of_a_long_value(shop: Shop, relay: Relay, given: dict[str, Any]) -> None:
+    """SQLite keeps a text in a column for numbers, too."""
+    shop.order("bad")
+    shop.sql(f"UPDATE streamdq_outbox SET {', '.join(f'{name} = :{name}' for name in given)}", **given)
+    relay.run(burst=True)
+    ((error,),) = shop.sql("SELECT error FROM streamdq_outbox")
+    assert len(error) < 300
 
 
 def test_many_that_are_not_valid_hold_up_nothing(

@@ -137,6 +137,92 @@ async def test_a_blocked_flow_s_path_begins_where_it_failed(space: Space, clock:
     assert path(space) == [("p0", "dead", 0, 1_000), ("join", "blocked", None, None), ("mail", "waiting", None, None)]
 
 
+async def test_what_was_blocked_waits_for_a_job_that_is_kicked(space: Space, clock: ManualClock) -> None:
+    with space.queue.flow("f") as flow:
+        flow.enqueue("mail", 1, id="mail", after=flow.enqueue("part", 1, id="p", retry="none"))
+    claim = taken(space.queue, "part")
+    clock.advance("1s")
+    claim.bury("as told")
+    await knows(space, 1, "blocked")
+    clock.advance("60s")
+    kicks(space, clock, 2)
+    await eventually(lambda: space.state("mail", "mail") == "ready", "the mail is ready")
+    runs(space, clock, "mail", 1)
+    await knows(space, 2)
+    assert path(space) == [("p", "done", 60_000, 3_000), ("mail", "done", 0, 1_000)]
+
+
+def kicks(space: Space, clock: ManualClock, seconds: float) -> None:
+    space.queue.kick("part", "p")
+    runs(space, clock, "part", seconds)
+
+
+@pytest.fixture
+async def begun_all_the_same(space: Space, clock: ManualClock) -> None:
+    """The first job has failed after 1 s, and the next one, which starts then, has taken 2 s."""
+    with space.queue.flow("f") as flow:
+        first = flow.enqueue("part", 1, id="p", retry="none")
+        second = flow.enqueue("join", 1, id="join", after=first, on_failure="run")
+        flow.enqueue("mail", 1, id="mail", after=second)
+    claim = taken(space.queue, "part")
+    clock.advance("1s")
+    claim.bury("as told")
+    await eventually(lambda: space.state("join", "join") == "ready", "the join is ready")
+    runs(space, clock, "join", 2)
+    await eventually(lambda: space.state("mail", "mail") == "ready", "the mail is ready")
+
+
+@pytest.mark.usefixtures("begun_all_the_same")
+async def test_a_job_that_is_kicked_later_decided_nothing_for_those_that_had_begun(
+    space: Space, clock: ManualClock
+) -> None:
+    kicks(space, clock, 30)
+    runs(space, clock, "mail", 1)
+    await knows(space, 3)
+    assert path(space) == [("p", "done", 0, 1_000), ("join", "done", 0, 2_000), ("mail", "done", 30_000, 1_000)]
+    assert found(space).ended_ms == BEGUN + 34_000
+
+
+@pytest.mark.usefixtures("begun_all_the_same")
+async def test_a_job_that_is_kicked_later_may_be_what_the_flow_waits_for(space: Space, clock: ManualClock) -> None:
+    space.queue.kick("part", "p")
+    claim = taken(space.queue, "part")
+    await knows(space, 1, "running")
+    runs(space, clock, "mail", 1)
+    await knows(space, 2)
+    clock.advance("30s")
+    claim.finish()
+    await knows(space, 3)
+    assert path(space) == [("p", "done", 2_000, 32_000)]
+    assert found(space).ended_ms == BEGUN + 34_000
+
+
+@pytest.mark.usefixtures("begun_all_the_same")
+async def test_what_is_kicked_when_the_flow_has_ended_does_not_make_its_path_longer(
+    space: Space, clock: ManualClock
+) -> None:
+    runs(space, clock, "mail", 1)
+    await knows(space, 2)
+    clock.advance("60s")
+    kicks(space, clock, 30)
+    await knows(space, 3)
+    assert path(space) == [("p", "done", 0, 1_000), ("join", "done", 0, 2_000), ("mail", "done", 0, 1_000)]
+    assert found(space).ended_ms == BEGUN + 4_000
+
+
+async def test_there_is_no_path_if_the_clock_was_set_back_meanwhile(space: Space, clock: ManualClock) -> None:
+    with space.queue.flow("f") as flow:
+        flow.enqueue("join", 1, id="join", after=flow.enqueue("part", 1, id="p"))
+    runs(space, clock, "part", 50)
+    await eventually(lambda: space.state("join", "join") == "ready", "the join is ready")
+    claim = taken(space.queue, "join")
+    clock.now_ms -= 40_000
+    claim.finish()
+    await knows(space, 2)
+    times = found(space)
+    assert (times.path, times.why_no_path) == ((), "the clock was set back meanwhile")
+
+
 async def test_a_job_that_waits_for_one_of_a_stage_alone(space: Space, clock: ManualClock) -> None:
     """All parts end in the same millisecond: only what the flow keeps tells whose check came last."""
     with space.queue.flow("f") as flow:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request, Response
-from pydantic_core import to_json
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from ...errors import InvalidInput, StreamdqError
-from ...operations.history.events import Following, following
-from ...operations.history.job_history import JobEvent
-from ...operations.json_out import event_json
+from ...operations.history.events import following
 from ...times.durations import to_ms
 from .. import redact
 from ..auth import Role
 from ..backend import Backend
+from ..followed import LOOK_S
 from ..problems import ProblemError
 from .route import Route, TopicPath, backend_of, may_still, operation, who_asks
 
 router = APIRouter(route_class=Route)
 MAX_FOLLOW_S = 300
-_LOOK_S = 2.0
 _STREAM = "text/event-stream"
 _POSITION_CHARS = 8_192  # a header has at most twice as many
 _EVENT = {
@@ -95,37 +93,47 @@ async def follow_topic(
         raise ProblemError("too-busy", f"{backend.waits} requests wait already")
     backend.waits += 1
     try:
-        first = await backend.do(found.next(0))
+        await backend.do(found.begin())
     except BaseException:
         backend.waits -= 1
         raise
-    return EventStream(_stream(request, backend, found, first, longest_ms / 1000), backend)
+    # HEAD has the answer's headers alone, and is not answered when the stream ends.
+    stream = _nothing() if request.scope["is_head"] else _stream(request, topic, found.position, longest_ms / 1000)
+    return EventStream(stream, backend)
 
 
-async def _stream(
-    request: Request, backend: Backend, found: Following, event: JobEvent | None, longest_s: float
-) -> AsyncIterator[bytes]:
-    begun, who = time.monotonic(), who_asks(request)
-    ends, latest = begun + longest_s, begun + MAX_FOLLOW_S
+async def _nothing() -> AsyncIterator[bytes]:
+    for each in [b""][:0]:
+        yield each
+
+
+async def _stream(request: Request, topic: str, position: str, longest_s: float) -> AsyncIterator[bytes]:
+    backend, begun, who = backend_of(request), time.monotonic(), who_asks(request)
+    ends, latest, left_s = begun + longest_s, begun + MAX_FOLLOW_S, longest_s
     try:
-        if event is None:
-            yield _at(found)  # also of a stream without events, whose caller goes on here
-        left_s = longest_s
-        # Then events may still come faster than they are sent, or may be none that this caller sees.
-        while (
-            (event or left_s > 0) and time.monotonic() < latest and not backend.stopping.is_set() and may_still(request)
-        ):
-            if event is None:
-                yield _at(found)  # a caller that has left is noticed
-            elif redact.rows(who, [event.row]):
-                data = to_json({"id": event.row.id, **event_json(event)})
-                yield _at(found, b"event: %b\ndata: %b\n" % (event.row.event.encode(), data))
-            left_s = max(0.0, ends - time.monotonic())
-            event = await backend.do(found.next(min(left_s, _LOOK_S)))
+        events = deque(await backend.followed.read(topic, position, 0))
+        while True:
+            if not events:
+                yield _at(position)  # a caller that has left is noticed
+            else:
+                position, row, text = events.popleft()
+                if redact.rows(who, [row]):
+                    yield _at(position, b"event: %b\ndata: %b\n" % (row.event.encode(), text))
+            if not events:
+                left_s = max(0.0, ends - time.monotonic())
+                look = backend.followed.after if left_s > 0 else backend.followed.read
+                events.extend(await look(topic, position, min(left_s, LOOK_S)))
+            if not (events or left_s > 0) or not _goes_on(request, latest):
+                return
     except StreamdqError:
         return  # the caller asks again, and gets the error
 
 
-def _at(found: Following, event: bytes = b"") -> bytes:
+def _goes_on(request: Request, latest: float) -> bool:
+    """Events may come faster than they are sent, or may be none that this caller sees."""
+    return time.monotonic() < latest and not backend_of(request).stopping.is_set() and may_still(request)
+
+
+def _at(position: str, event: bytes = b"") -> bytes:
     """An event with the position after it. One without data only sets the position."""
-    return b"id: %b\n%b\n" % (found.position.encode(), event)
+    return b"id: %b\n%b\n" % (position.encode(), event)

@@ -75,6 +75,19 @@ class Following:
             self._passed.update(self._read)  # beyond entries that are no rows
         return event
 
+    def begin(self) -> Op[None]:
+        """Finds the position from which it is followed."""
+        yield from self._shards()
+
+    def page(self, timeout_s: float) -> Op[list[tuple[str, JobEvent]]]:
+        """The next events that are read together, each with the position after it; [] as ``next`` returns None."""
+        found = []
+        event = yield from self.next(timeout_s)
+        while event is not None:
+            found.append((self.position, event))
+            event = (yield from self.next(0)) if self._events else None
+        return found
+
     def _page(self) -> Op[bool]:
         """False: there is nothing new."""
         shards = yield from self._shards()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from statistics import median_low
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...config import MAX_BATCH
 from ...job.flow import FlowStep, FlowTimes, StageTimes
@@ -27,23 +27,46 @@ SKEW_MS = 1_000
 _ENDS = (Event.DONE, Event.DEAD, Event.CANCELLED, Event.EXPIRED)
 
 
-@dataclass(slots=True)
-class _Timed:
-    """What the history says of a job: how long each group ran it, and when the last one ended it."""
+class _Run(NamedTuple):
+    """An attempt that has ended, or what ended a job without one."""
 
-    ran_ms: dict[str, int] = field(default_factory=dict)
-    ended_ms: int | None = None
-    group: str = ""  # the one that ended it last
-
-    def add(self, row: HistoryRow) -> None:
-        if row.started_ms is not None:
-            self.ran_ms[row.group] = self.ran_ms.get(row.group, 0) + max(0, row.finished_ms - row.started_ms)
-        if row.event in _ENDS and (self.ended_ms is None or row.finished_ms >= self.ended_ms):
-            self.ended_ms, self.group = row.finished_ms, row.group
+    ended_ms: int
+    started_ms: int | None
+    group: str
+    is_end: bool  # the group has ended the job
 
     @property
-    def ran(self) -> int:
-        return self.ran_ms.get(self.group, 0)
+    def ran_ms(self) -> int:
+        return 0 if self.started_ms is None else max(0, self.ended_ms - self.started_ms)
+
+
+@dataclass(slots=True)
+class _Timed:
+    """What the history says of a job. A job that has ended and is kicked has several ends. ``end``: the one that those
+    know which wait for it. ``last``: the last one that the flow waited for.
+    """
+
+    runs: list[_Run] = field(default_factory=list)
+    end: _Run | None = None
+    last: _Run | None = None
+
+    def add(self, row: HistoryRow) -> None:
+        is_end = row.event in _ENDS
+        if is_end or row.started_ms is not None:  # other rows tell that it is blocked, kicked or made ready
+            self.runs.append(_Run(row.finished_ms, row.started_ms, row.group, is_end))
+
+    def end_by(self, by_ms: float) -> _Run | None:
+        ends = (one for one in self.runs if one.is_end and one.ended_ms <= by_ms)
+        return max(ends, key=lambda one: one.ended_ms, default=None)
+
+    @property
+    def begun_by_ms(self) -> float:
+        """When it had certainly begun; inf: it has not, as far as is known."""
+        return min((one.ended_ms if one.started_ms is None else one.started_ms for one in self.runs), default=inf)
+
+    def ran_ms(self, end: _Run) -> int:
+        """In the group that ended it then."""
+        return sum(one.ran_ms for one in self.runs if one.group == end.group and one.ended_ms <= end.ended_ms)
 
 
 class Members:
@@ -71,14 +94,46 @@ class Members:
 
 def times_of(session: Session, members: Members, begun_ms: int, ended_ms: int | None) -> Op[FlowTimes]:
     timed, is_complete = yield from _read(session, members, begun_ms, ended_ms)
+    is_in_order = _close(members, timed, begun_ms, ended_ms)
     chain = _Chain(members, timed, begun_ms)
     why = "" if members.are_known else "too many of its jobs wait for different ones"
-    if not why and any(chain.has_ended(n) and timed[n].ended_ms is None for n in range(len(members.jobs))):
+    if not why and any(chain.has_ended(n) and timed[n].end is None for n in range(len(members.jobs))):
         why = "the history no longer has the ends of all of its jobs"
         if not is_complete:
             why = "too many other jobs of its topics have ended meanwhile"
+    if not why and not is_in_order:
+        why = "the clock was set back meanwhile"
     path = () if why else chain.path()
     return FlowTimes(begun_ms, ended_ms, tuple(_stages(members, chain)), path, why)
+
+
+def _close(members: Members, timed: Sequence[_Timed], begun_ms: int, ended_ms: int | None) -> bool:
+    """Finds the ends of each job: not later than the flow's end, or than the start of what waits for the job. False:
+    some are all the same, or before the flow began, so the clock was set back.
+    """
+    latest, is_in_order = (ended_ms or inf) + SKEW_MS, True
+    for one, begun_by_ms in zip(timed, _begun_by_ms(members, timed), strict=True):
+        some, by_ms = one.end_by(inf), min(latest, begun_by_ms + SKEW_MS)
+        one.last = one.end_by(latest) or some
+        one.end = one.end_by(by_ms) or some
+        if one.end and not begun_ms - SKEW_MS <= one.end.ended_ms <= by_ms:
+            is_in_order = False
+    return is_in_order
+
+
+def _begun_by_ms(members: Members, timed: Sequence[_Timed]) -> list[float]:
+    """Of each job, when the first of those had certainly begun that wait for it."""
+    found = [inf] * len(timed)
+    waited: list[tuple[Sequence[range], float]] = []
+    for n, others in members.each():
+        if not waited or waited[-1][0] is not others:
+            waited.append((others, inf))
+        waited[-1] = others, min(waited[-1][1], timed[n].begun_by_ms)
+    for others, begun_by_ms in waited:
+        for some in others:
+            for n in some:
+                found[n] = min(found[n], begun_by_ms)
+    return found
 
 
 def _read(session: Session, members: Members, begun_ms: int, ended_ms: int | None) -> Op[tuple[list[_Timed], bool]]:
@@ -156,7 +211,8 @@ class _Chain:
         return self._members.jobs[n].outcome is not None
 
     def _end(self, n: int) -> int | None:
-        return self._timed[n].ended_ms if self.has_ended(n) else None
+        end = self._timed[n].end
+        return end.ended_ms if end and self.has_ended(n) else None
 
     def _decisive(self, others: Sequence[range], *, blocked: bool) -> int | None:
         """The one of them that a job waits for the longest, or that blocks it."""
@@ -164,29 +220,35 @@ class _Chain:
         for some in others:
             for n in some:
                 blocks = blocked and self._members.states[n] not in ("done", "waiting", "delayed", "ready", "running")
-                rank = blocks, self._depth[n], self._timed[n].ended_ms or 0
+                rank = blocks, self._depth[n], self._end(n) or 0
                 if rank > best_rank:
                     best, best_rank = n, rank
         return best
 
-    def times(self, n: int) -> tuple[int, int] | None:
-        """What a job that has ended waited, and ran; None: that is not known."""
-        end, begun = self._end(n), self.begun[n]
-        if end is None or begun is None:
+    def times(self, n: int, end: _Run | None = None) -> tuple[int, int] | None:
+        """What a job that has ended waited, and ran; None: that is not known. ``end``: None for that of ``_end``."""
+        end, begun = end or self._timed[n].end, self.begun[n]
+        if end is None or begun is None or not self.has_ended(n):
             return None
-        ran = min(self._timed[n].ran, max(0, end - begun))
-        return max(0, end - begun) - ran, ran
+        took = max(0, end.ended_ms - begun)
+        ran = min(self._timed[n].ran_ms(end), took)
+        return took - ran, ran
+
+    def _last(self, n: int) -> int:
+        last = self._timed[n].last
+        return last.ended_ms if last and self.has_ended(n) else 0
 
     def path(self) -> tuple[FlowStep, ...]:
-        n: int | None = max(
-            range(len(self._members.jobs)), key=lambda n: (self._depth[n], self._timed[n].ended_ms or 0, -n)
-        )
+        count = len(self._members.jobs)
+        n: int | None = max(range(count), key=lambda n: (self._depth[n], self._last(n), -n))
         stage_of = [number for number, (count, *_) in enumerate(self._members.stages) for _ in range(count)]
-        steps = []
+        steps: list[FlowStep] = []
         while n is not None:
-            one, state = self._members.jobs[n], self._members.states[n]
-            waited, ran = self.times(n) or (None, None)
-            steps.append(FlowStep(one.topic, one.id, stage_of[n], state, self.begun[n], waited, ran, self._end(n)))
+            one, state, timed = self._members.jobs[n], self._members.states[n], self._timed[n]
+            end = timed.end if steps else timed.last
+            waited, ran = self.times(n, end) or (None, None)
+            ended_ms = end.ended_ms if end and self.has_ended(n) else None
+            steps.append(FlowStep(one.topic, one.id, stage_of[n], state, self.begun[n], waited, ran, ended_ms))
             n = self._before[n]
         return tuple(reversed(steps))
 
