@@ -1,4 +1,4 @@
-"""Each Dockerfile installs the extra with the command `streamdq`, which its containers run. `images` builds them, rarely."""
+"""Each Dockerfile installs the command `streamdq`, which its containers run. `images` builds them, but rarely."""
 
 from __future__ import annotations
 
