@@ -52,7 +52,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     DEAD = "dead"
     DONE = "done"
-    ENDED = "ended"  # it is no longer in Redis, or its id alone is, which is still taken; or a group has not done it (reason)
+    ENDED = "ended"  # it is no longer in Redis, or its id alone is, which is still taken; or a group has not done it
 
 
 @dataclass(frozen=True, slots=True)

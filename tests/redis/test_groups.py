@@ -56,8 +56,8 @@ async def test_a_group_that_has_ended_a_job_and_not_done_it_says_why(space: Spac
     space.queue.purge("t", "a", group="bad")
     groups = {name: (one.state, one.reason) for name, one in space.job("a").groups.items()}
     assert groups == {"good": ("ready", None), "bad": ("ended", "purged")}
-    search = {"group": "bad", "where": {"reason": "purged"}}
-    assert [job.id for job in space.queue.find("t", state="ended", **search)] == ["a"]
+    purged = space.queue.find("t", state="ended", group="bad", where={"reason": "purged"})
+    assert [job.id for job in purged] == ["a"]
     assert [job.id for job in space.queue.find("t", state="done")] == []
 
 

@@ -1,8 +1,8 @@
 """Two versions side by side under load on one Redis: ``make test-upgrade``.
 
-FROM is a wheel, a tag or a commit; without it, the last release. Its version serves alone, then beside this one, while movers of both are killed.
-Then this one serves alone, and then the older one again, as after a rollback. In the end every job that was accepted
-has run, as often as it should, and both versions' audits balance.
+FROM is a wheel, a tag or a commit; without it, the last release. Its version serves alone, then beside this one, while
+movers of both are killed. Then this one serves alone, and then the older one again, as after a rollback. In the end
+every job that was accepted has run, as often as it should, and both versions' audits balance.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from .conditions import Condition, Where, conditions_in
 BLOCKED = "blocked"
 """Of the jobs that wait for others: those that can't start, because one of the others has failed."""
 FINDABLE = (
-    JobState.WAITING, BLOCKED, JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD, JobState.DONE, JobState.ENDED,
+    JobState.WAITING, BLOCKED, JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD, JobState.DONE,
+    JobState.ENDED,
 )  # fmt: skip
 NEVER_MS = 10**15
 

@@ -69,9 +69,7 @@ def progress_in(value: bytes) -> Progress:
     if phase is Phase.DEAD:
         reason, _, error = note.partition("|")
         return Progress(phase, *counts, reason=reason, error=error)
-    if phase is Phase.ENDED_IN_GROUP:
-        return Progress(phase, *counts, reason=note)
-    return Progress(phase, *counts)
+    return Progress(phase, *counts, reason=note)
 
 
 def report_in(text: str) -> HandlerProgress | None:

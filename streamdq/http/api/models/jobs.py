@@ -139,8 +139,10 @@ class GroupProgressOut(BaseModel):
     started_ms: int | None
     deadline_ms: int | None
     consumer: str | None
-    reason: str | None = Field(description="Why it is dead: exhausted, buried, invalid or crashed. "
-        "Or why the group has ended it and not done it: cancelled, expired, purged or archived.")
+    reason: str | None = Field(
+        description="Why it is dead: exhausted, buried, invalid or crashed. "
+        "Or why the group has ended it and not done it: cancelled, expired, purged or archived."
+    )
     error: str | None = Field(description="The error of the last attempt.")
     progress: HandlerProgressOut | None = Field(default=None, description="Of a running attempt, if its handler says.")
     aborted: bool = Field(default=False, description="It runs, is being stopped, and ends as cancelled.")
