@@ -19,7 +19,9 @@ Name = Annotated[str, typer.Argument(help="The flow's name", show_default=False)
 
 @FLOW.command(cls=WithId)
 def show(context: typer.Context, name: Name, as_json: Json = False) -> None:
-    """Show how a flow stands, stage by stage, how long its jobs took, and which ones decided when it ended.
+    """Show the stages of a flow, and where its time went.
+
+    It prints how long the jobs took, and which ones decided when the flow ended.
 
     Exit code 1: no such flow, or it was forgotten since it ended.
     """

@@ -181,10 +181,10 @@ def _asked(shard: ShardKeys, topic: TopicSettings, stats: ShardStats) -> shard_g
     """What the shard's stats leave open: a window that ends before the first job is due has none, and a group without
     open jobs has no pending entries.
     """
-    first_ms = stats.first_due_ms
+    scheduled, flows = topic.scheduled and shard.shard == 0, shard.topic == FLOWS
+    first_ms = -1 if flows else stats.first_due_ms  # a flow's own job is due when the flow is forgotten: no attempt
     ends_ms = [end_ms for ms in _WINDOWS.values() if 0 <= first_ms <= (end_ms := stats.now_ms + ms)]
     busy = [group for group in topic.group_names if any(stats.counts.of_group(one, group) > 0 for one in _OPEN)]
-    scheduled, flows = topic.scheduled and shard.shard == 0, shard.topic == FLOWS
     return shard_gauges.GaugesOf(shard, topic.group_names, busy, ends_ms, scheduled, flows)
 
 

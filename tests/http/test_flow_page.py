@@ -100,6 +100,8 @@ async def test_one_that_has_ended(site: Api, queue: Queue, redis_server: Server)
     assert len(re.findall(r">waited [\dms.]+ · ran [\dms.]+</text>", page)) == 2
     assert "Cancel the flow" not in page
     assert "refreshed by itself" not in page
+    assert "Nothing comes due within 1w." in await see(site, "/?horizon=1w")  # it is forgotten then, and starts nothing
+    assert queue.upcoming(windows=["7d"]) == {"7d": 0}
 
 
 async def test_one_that_is_being_built(site: Api, queue: Queue) -> None:

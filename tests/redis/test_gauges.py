@@ -67,6 +67,16 @@ def test_flows_are_counted_by_state(redis_server: Server) -> None:
     assert (found["flows", "open"], found["flows", "ended"]) == (2, 0)  # the mover tells the flow of its jobs' ends
 
 
+def test_a_flow_that_will_be_forgotten_is_no_coming_load(redis_server: Server, queue: Queue) -> None:
+    with queue.flow("a", keep="1h") as flow:
+        flow.enqueue("t", 1)
+    with queue.take("t", timeout=HANG_S) as claim:
+        assert claim
+    until(lambda: read(redis_server.url)["flows", "ended"] == 1, "the flow has ended")
+    found = read(redis_server.url)
+    assert [found["jobs_due_within", "streamdq.flows", window] for window in ("1h", "1d")] == [0, 0]
+
+
 def test_a_flow_that_no_mover_looks_at_is_overdue(redis_server: Server) -> None:
     with Queue(redis_server.url, NAMESPACE, clock=ManualClock(1_000_000)) as queue:
         queue.flow("a").__enter__()

@@ -10,6 +10,7 @@ from operator import add
 
 from ...config import TopicSettings
 from ...errors import ServerUnavailable
+from ...job.job import FLOWS
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.topics.stats import GroupStats, Stats, TopicStats, add_stats, died_lately
@@ -278,10 +279,13 @@ def _at(ranked: Sequence[int], percent: int) -> int:
 
 
 def coming_load(store: RedisStore, topics: Sequence[TopicSummary], horizon: str, now_ms: int) -> Op[Load]:
-    """The coming load of all topics together, without what is planned. It counts for each step and reads no job."""
+    """The coming load of all topics together, without what is planned. It counts for each step and reads no job. A
+    flow's own job is due when the flow is forgotten: that is no load.
+    """
     steps, step_ms = HORIZONS[horizon]
     ends = [now_ms + step_ms * i for i in range(steps + 1)]
-    shards = [shard for one in topics for shard in store.topics.all_shards(one.name) if shard not in one.lost]
+    served = [one for one in topics if one.name != FLOWS]
+    shards = [shard for one in served for shard in store.topics.all_shards(one.name) if shard not in one.lost]
     found = Load(now_ms, step_ms, [0] * steps, [0] * steps)
     for overdue, *counts, later in (yield from ordered.due_between(store.session, shards, ends)):
         found.overdue += overdue

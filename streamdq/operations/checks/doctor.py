@@ -63,8 +63,9 @@ def _unserved(stats: Stats) -> list[Finding]:
         Finding(
             "problem",
             f"{figures.ready:,} ready in topic {topic}, and group {group} has no consumer",
-            "start a worker of this group with a handler for the topic; or remove the group: `streamdq topic configure "
-            f"{topic} --group NAME` with each group to keep; or `streamdq topic delete {topic}`",
+            "start a worker of this group with a handler for the topic, or `streamdq callback` if its jobs have URLs; "
+            f"or remove the group: `streamdq topic configure {topic} --group NAME` with each group to keep; or "
+            f"`streamdq topic delete {topic}`",
         )
         for topic, found in stats.topics.items()
         for group, figures in found.groups.items()

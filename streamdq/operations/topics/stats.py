@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from ...job.job import FLOWS
 from ...keys import ShardKeys
 from ...link.session import Op, returned, together
 from ...store import namespace
@@ -169,10 +170,11 @@ def upcoming(
     store: RedisStore, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")
 ) -> Op[dict[str, int]]:
     """How many jobs come due within each window from now, including overdue ones: the coming load. A job is counted
-    once, whatever the number of groups.
+    once, whatever the number of groups. A flow's own job is not: it is due when the flow is forgotten.
     """
     ends = [to_ms(window, "window") for window in windows]
-    shards = [shard for name in (yield from topic_names(store, topic)) for shard in store.topics.shards(name)]
+    names = [name for name in (yield from topic_names(store, topic)) if name != FLOWS]
+    shards = [shard for name in names for shard in store.topics.shards(name)]
     now_ms = yield from namespace.now_ms(store.session)
     counts = yield from ordered.due_within(store.session, shards, [now_ms + ms for ms in ends])
     return dict(zip(windows, counts, strict=True))
