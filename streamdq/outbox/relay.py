@@ -40,6 +40,7 @@ from .rows import LeaseLost, Rows
 from .wakeups import Wakeups
 
 T = TypeVar("T")
+R = TypeVar("R", Row, Placed)
 _LEASE_MS = 5_000
 _RENEW_S = 1.5
 _LOOK_S = 1.0
@@ -234,24 +235,27 @@ class Relay:
         if not self._lead():
             raise LeaseLost
 
+    def _next(self) -> tuple[Batch, bool]:
+        """The rows to hand over, and whether they are claimed only now."""
+        assert self._epoch is not None
+        batch = Batch.none() if self._none_marked else self._rows.waiting(self._held, self._epoch)
+        if batch.is_empty:
+            return self._rows.claim(self._epoch, _LEASE_MS, self._held), True
+        return batch, False
+
     def _relay_some(self) -> bool:
         if self._in_doubt:
             self._lead_anew()
         now = time.monotonic()
         self._held = {topic: held for topic, held in self._held.items() if held[0] > now}
         known = self._redis.known()  # before the rows: a topic that was changed since may have been another relay's
-        assert self._epoch is not None
-        batch = Batch.none() if self._none_marked else self._rows.waiting(self._held, self._epoch)
-        if claiming := batch.is_empty:
-            batch = self._rows.claim(self._epoch, _LEASE_MS, self._held)
+        batch, claiming = self._next()
         if batch.is_empty:
             if self._cleared:
                 self._write_states()
             return False
         self._none_marked = False
-        by_topic: dict[str, list[Row]] = {}
-        for row in batch.rows:
-            by_topic.setdefault(row.topic, []).append(row)
+        by_topic = _by_topic(batch.rows)
         codes: dict[int, Code] = {}
         flows = by_topic.pop(FLOWS, [])
         for topic, rows in by_topic.items():
@@ -434,8 +438,8 @@ def _numbers(rows: Iterable[Placed]) -> list[int]:
     return [row.number for row in rows]
 
 
-def _by_topic(rows: Sequence[Placed]) -> dict[str, list[Placed]]:
-    found: dict[str, list[Placed]] = {}
+def _by_topic(rows: Sequence[R]) -> dict[str, list[R]]:
+    found: dict[str, list[R]] = {}
     for row in rows:
         found.setdefault(row.topic, []).append(row)
     return found

@@ -10,7 +10,7 @@ from contextvars import copy_context
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, cast
 
-from ..job.job import ENCODED
+from ..job.job import ENCODED, Job
 from ..operations.attempts.claimed import ClaimedJob
 from ..operations.attempts.ends import lost_too_often
 from ..operations.attempts.error_text import is_a, text_of
@@ -29,6 +29,8 @@ from .running_job import RunningJob, Services, begin_attempt, may_start
 from .slots import Slots
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from .children import Children
 
 _IGNORES_CANCEL_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
@@ -331,20 +333,25 @@ class Runner:
             # The loop may not know yet that the handler has returned.
             if any(one.begun for one in held) and (returned := returned_by(future)) is not None:
                 return returned
-            # A call that no thread has begun never will; a thread can't be cancelled, and keeps its slot until it ends.
-            if running.done():
-                drop(running.result()[0])
-            elif not future.cancel():
-                if thread.stop():
-                    self._killed.add(running)
-                    running.add_done_callback(self._killed.discard)
-                self._slots.busy += 1
-                running.add_done_callback(self._thread_ended)
-                self._deadlines.hung.add(running, thread, held[0].job)
+            self._give_up(running, future, thread, held[0].job)
             raise
         finally:
             for one in held:
                 one.thread = one.runs_in = None
+
+    def _give_up(self, running: asyncio.Future[Any], future: Future[Any], thread: ThreadOf, job: Job) -> None:
+        """A call that no thread has begun never will; a thread can't be cancelled, and keeps its slot until it ends."""
+        if running.done():
+            drop(running.result()[0])
+            return
+        if future.cancel():
+            return
+        if thread.stop():
+            self._killed.add(running)
+            running.add_done_callback(self._killed.discard)
+        self._slots.busy += 1
+        running.add_done_callback(self._thread_ended)
+        self._deadlines.hung.add(running, thread, job)
 
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         if not thread.cancelled():

@@ -162,7 +162,6 @@ def branches(function: ast.AST) -> int:
     return 1 + sum(len(node.values) - 1 if isinstance(node, ast.BoolOp) else 1 for node in nodes)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("folder", ["streamdq", "spark"])
 def test_no_function_has_more_than_ten_branches(folder: str) -> None:
     functions = [

@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ...config import MAX_BATCH
+from ...config import MAX_BATCH, TopicSettings
 from ...job.after import Waits
 from ...job.flow import FLOWS
 from ...job.job import Priority
@@ -127,6 +127,17 @@ def _lines(homes: Mapping[Child, _Home]) -> list[str]:
     ]
 
 
+def _places_before(
+    session: Session, topic: str, settings: TopicSettings, children: Sequence[Child]
+) -> list[tuple[Child, ShardKeys]]:
+    """The shards in which each may have been put before the number of the topic's shards changed."""
+    return [
+        (child, session.keys.shard(topic, number))
+        for child in children
+        for number in candidate_shards(child.id, settings.shards, settings.former, child.key)[:-1]
+    ]
+
+
 def _put_into_topic(
     session: Session, scripts: Scripts, topics: Topics, of: tuple[ShardKeys, Ending], children: Sequence[Child]
 ) -> Op[dict[Child, _Home]]:
@@ -137,12 +148,8 @@ def _put_into_topic(
     has_keys = any(child.key is not None for child in children)
     yield from expect_priorities_of(topics, topic, children)
     settings = yield from expect_links(topics, topic, has_keys=has_keys)
-    asked = [
-        (child, session.keys.shard(topic, number))
-        for child in (children if settings.former else ())
-        for number in candidate_shards(child.id, settings.shards, settings.former, child.key)[:-1]
-    ]
-    homes = yield from _found(session, scripts, of[1], asked)
+    before = _places_before(session, topic, settings, children) if settings.former else []
+    homes = yield from _found(session, scripts, of[1], before)
     places: dict[int, list[Child]] = {}
     for child in children:
         if child not in homes:
@@ -178,30 +185,46 @@ def _put_into_shard(
     return [child for i, child in enumerate(looked) if i not in reply.taken], [looked[i] for i in reply.taken]
 
 
-def _found(
-    session: Session, scripts: Scripts, ending: Ending, asked: Sequence[tuple[Child, ShardKeys]]
-) -> Op[dict[Child, _Home]]:
-    """Those whose ids jobs have in these shards, or which have been there and have ended."""
-    reads = [
-        Command(key, ("HGET", key, field))
-        for child, k in asked
-        for key, field in (
-            (k.jobs, child.id), (k.followers, child.id), (k.followers, member(child.id, child.nonce)),
-        )
-    ]  # fmt: skip
+def _reads(child: Child, k: ShardKeys) -> list[Command]:
+    """The record of its id, who waits for that, and who waits for the child itself, also when it has ended."""
+    places = (k.jobs, child.id), (k.followers, child.id), (k.followers, member(child.id, child.nonce))
+    return [Command(key, ("HGET", key, field)) for key, field in places]
+
+
+def _is_added(ending: Ending, text: bytes | None) -> bool:
+    """Whether those that wait for a job are jobs of this ending: then it was added to their flow before."""
+    others = followers_in(text) if text else []
+    return any(is_added_to(others, own) for own in ending.others)
+
+
+def _lives(
+    session: Session, ending: Ending, asked: Sequence[tuple[Child, ShardKeys]]
+) -> Op[list[tuple[Child, ShardKeys, str, bool]]]:
+    """Those whose ids jobs have in these shards, or which have been there and have ended: the life of that job, and
+    whether it is the child.
+    """
+    reads = [read for child, k in asked for read in _reads(child, k)]
     replies = [checked(reply) for reply in (yield from in_steps(session, reads))]
-    found: dict[Child, _Home] = {}
-    waiting: dict[ShardKeys, list[str]] = {}
+    found = []
     for (child, k), record, text, left in zip(asked, replies[::3], replies[1::3], replies[2::3], strict=True):
         if record or left:
             life = child.nonce if left else nonce_of(record)
-            others = followers_in(text) if text else []
-            is_of_flow = life == child.nonce or any(is_added_to(others, own) for own in ending.others)
-            found[child] = _Home(k.shard, life if is_of_flow else "")
-            if is_of_flow:
-                waiting.setdefault(k, []).extend(v for one in _own(ending, child, life) for v in (child.id, life, one))
-            else:
-                log.warning("a job was not added to its flow, as another one has its id", topic=k.topic, id=child.id)
+            found.append((child, k, life, life == child.nonce or _is_added(ending, text)))
+    return found
+
+
+def _found(
+    session: Session, scripts: Scripts, ending: Ending, asked: Sequence[tuple[Child, ShardKeys]]
+) -> Op[dict[Child, _Home]]:
+    """Where those are that are in these shards, or have been there and have ended."""
+    found: dict[Child, _Home] = {}
+    waiting: dict[ShardKeys, list[str]] = {}
+    for child, k, life, is_of_flow in (yield from _lives(session, ending, asked)):
+        found[child] = _Home(k.shard, life if is_of_flow else "")
+        if is_of_flow:
+            waiting.setdefault(k, []).extend(v for one in _own(ending, child, life) for v in (child.id, life, one))
+        else:
+            log.warning("a job was not added to its flow, as another one has its id", topic=k.topic, id=child.id)
     for k, lines in waiting.items():  # who waits for the child waits for the job that has its id
         yield from scripts.attach(k, None, lines)
     return found

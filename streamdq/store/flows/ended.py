@@ -7,18 +7,20 @@ is one for each end, wherever a mover is killed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...config import MAX_BATCH
 from ...errors import BodyDamaged, BodyUnreadable
 from ...job.flow import FLOWS, FlowState, FlowStep
+from ...job.job import Job
 from ...keys import ShardKeys
 from ...link.session import Op, Session, Work
 from ..commands import one
 from ..history import history_reads
 from ..history.rows import SEPARATOR, Event, HistoryRow, known_row_in
 from ..jobs import linked, lookup
+from ..jobs.links import StoredParent
 from ..jobs.records import job_in
 from .reading import outcome_of, stages_of
 from .times import Members, times_of
@@ -76,8 +78,8 @@ def account_of(session: Session, shard: ShardKeys, end: HistoryRow, *, with_path
     with spaces between them; as much of it as is known.
     """
     (record,) = yield from lookup.records(session, [(shard, end.id)])
-    own = job_in(FLOWS, end.id, record, session.bodies) if record else None
-    if record is None or own is None or own.created_ms != end.created_ms:
+    own = _own_job(session, end, record)
+    if record is None or own is None:
         return ""
     waited = yield from linked.dependencies(session, shard, end.id, record, 0)
     if waited is None:
@@ -89,15 +91,28 @@ def account_of(session: Session, shard: ShardKeys, end: HistoryRow, *, with_path
     account = f"{outcome_of(hows)} {waited.total}"
     if not with_path or not all(hows):
         return account
+    return " ".join([account, *(yield from _path(session, own, jobs, hows, end))])
+
+
+def _own_job(session: Session, end: HistoryRow, record: bytes | None) -> Job | None:
+    """The flow's own job; None: it is gone, or another flow has its id."""
+    own = job_in(FLOWS, end.id, record, session.bodies) if record else None
+    return own if own and own.created_ms == end.created_ms else None
+
+
+def _path(
+    session: Session, own: Job, jobs: Sequence[StoredParent], hows: Sequence[str], end: HistoryRow
+) -> Op[Iterable[str]]:
+    """Each topic of the critical path; none, if the body that has the flow's stages can't be read."""
     if own.is_elsewhere:
         yield Work(own.fetch)
     try:
         body = own.body
     except (BodyUnreadable, BodyDamaged):  # this process has no key for it, perhaps
-        return account
+        return ()
     members = Members(jobs, hows, [*stages_of(body, jobs)], body)
     times = yield from times_of(session, members, own.created_ms, end.finished_ms)
-    return " ".join([account, *by_topic(times.path)])
+    return by_topic(times.path)
 
 
 def by_topic(path: Sequence[FlowStep]) -> list[str]:

@@ -138,9 +138,7 @@ def _begun_by_ms(members: Members, timed: Sequence[_Timed]) -> list[float]:
 
 def _read(session: Session, members: Members, begun_ms: int, ended_ms: int | None) -> Op[tuple[list[_Timed], bool]]:
     """Of each job; and whether all rows since the flow began were looked through."""
-    places: dict[ShardKeys, dict[str, int]] = {}
-    for n, one in enumerate(members.jobs):
-        places.setdefault(session.keys.shard(one.topic, one.shard), {})[one.id] = n
+    places = _places(session, members)
     timed = [_Timed() for _ in members.jobs]
     since, until = _span(session, begun_ms, ended_ms)
     starts = dict.fromkeys(places, since)
@@ -153,15 +151,27 @@ def _read(session: Session, members: Members, begun_ms: int, ended_ms: int | Non
         pages = yield from history_reads.rows_from(session, list(starts.items()), count)
         for shard, entries in zip(shards, pages, strict=True):
             for number, row in _rows_in(shard, entries, places[shard]):
-                # A job of another flow, or of none, may have the id since.
-                if (row.created_ms or 0) <= created_by_ms[number >= members.built]:
-                    timed[number].add(row)
+                _add(timed[number], row, created_by_ms[number >= members.built])
             looked += len(entries)
             if len(entries) < count or ms_of(entries[-1].id) > until:
                 del starts[shard]
             else:
                 starts[shard] = f"({entries[-1].id}"
     return timed, not starts
+
+
+def _places(session: Session, members: Members) -> dict[ShardKeys, dict[str, int]]:
+    """In each shard, the jobs' numbers by their ids."""
+    found: dict[ShardKeys, dict[str, int]] = {}
+    for n, one in enumerate(members.jobs):
+        found.setdefault(session.keys.shard(one.topic, one.shard), {})[one.id] = n
+    return found
+
+
+def _add(timed: _Timed, row: HistoryRow, created_by_ms: float) -> None:
+    """A job of another flow, or of none, may have the id since."""
+    if (row.created_ms or 0) <= created_by_ms:
+        timed.add(row)
 
 
 def _span(session: Session, begun_ms: int, ended_ms: int | None) -> tuple[str, float]:
