@@ -6,10 +6,12 @@ import os
 import re
 import secrets
 import socket
+from itertools import count
 
 from ..times.clock import wall_s
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_NUMBERS = count(secrets.randbelow(36**4))  # from one that other processes of this second hardly begin with
 _NAME = re.compile(r"(.+)-(\d{1,10})-([0-9a-z]{6})[0-9a-z]{4}")
 
 
@@ -18,11 +20,12 @@ def consumer_name() -> str:
     ``begun_ms`` reads it.
     """
     host = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
-    return f"{host}-{os.getpid()}-{_digits(int(wall_s()), 6)}{_digits(secrets.randbelow(36**4), 4)}"
+    return f"{host}-{os.getpid()}-{_digits(int(wall_s()), 6)}{_digits(next(_NUMBERS), 4)}"
 
 
-def _digits(number: int, count: int) -> str:
-    return "".join(_DIGITS[number // 36**i % 36] for i in reversed(range(count)))
+def _digits(number: int, length: int) -> str:
+    """The last ones of the number."""
+    return "".join(_DIGITS[number // 36**i % 36] for i in reversed(range(length)))
 
 
 def begun_ms(consumer: str) -> tuple[str, int | None, int | None]:

@@ -97,7 +97,7 @@ def test_the_other_group_keeps_the_job(two: Shard, later: str) -> None:
     two.enqueue("j")
     two.bury(two.take("a"))
     assert two.call("archive", "a", letters(two, "a")) == [True]
-    assert (two.state("j", "a"), two.state("j", "b")) == ("done", "ready")
+    assert (two.state("j", "a"), two.state("j", "b")) == ("ended", "ready")
     if later == "bury":
         two.bury(two.take("b"), group="b")
         assert two.call("archive", "b", letters(two, "b")) == [True]

@@ -32,7 +32,7 @@ def test_the_other_group_keeps_the_job(two: Shard) -> None:
     two.enqueue("j")
     two.bury(two.take("a"))
     assert two.call("purge", "a", 0, ["j"]) == 1
-    assert (two.state("j", "a"), two.state("j", "b")) == ("done", "ready")
+    assert (two.state("j", "a"), two.state("j", "b")) == ("ended", "ready")
     two.finish(two.take("b"), group="b")
     assert two.empty()
 

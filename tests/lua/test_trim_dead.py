@@ -41,6 +41,6 @@ def test_the_other_group_keeps_the_job(two: Shard) -> None:
     two.bury(two.take("a"))
     two.clock.advance(timedelta(hours=1))
     assert trim(two, group="a") == 1
-    assert (two.state("j", "a"), two.state("j", "b")) == ("done", "ready")
+    assert (two.state("j", "a"), two.state("j", "b")) == ("ended", "ready")
     two.finish(two.take("b"), group="b")
     assert two.empty()

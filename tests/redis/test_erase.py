@@ -206,7 +206,7 @@ def test_each_state_of_a_job_has_a_place() -> None:
     from streamdq import JobState
     from streamdq.operations.erase.erase import _PLACES
 
-    assert set(_PLACES) == set(JobState) - {JobState.ENDED}
+    assert set(_PLACES) == set(JobState)
 
 
 def test_groups_and_shards(space: Space, redis_server: Server) -> None:

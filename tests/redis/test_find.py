@@ -86,7 +86,7 @@ def test_by_due_time(stepped: Space, clock: ManualClock) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"state": "late"}, {"state": "ended"}, {"due": "1h"}, {"due": ("x", None)}, {"due": (5, None)},
+        {"state": "late"}, {"state": "lost"}, {"due": "1h"}, {"due": ("x", None)}, {"due": (5, None)},
         {"group": "a b"}, {"key": ""}, {"id_prefix": 7}, {"id_prefix": "\n"}, {"where": {"user": 7}}, {"limit": 0},
         {"limit": True}, {"limit": "5"}, {"limit": 2.5}, {"where": 5}, {"where": ["id=\ud800"]},
     ],

@@ -31,6 +31,7 @@ FILES = [(path, base) for folder, base in PACKAGES.items() for path in sorted((R
 ANYWHERE = {"search", "sub", "subn", "findall", "finditer", "split"}
 AT_ONCE = {"match", "fullmatch"}
 TRUSTED = {
+    ("spark/streamdq_spark/engines/spark.py", "_PERCENTILE"): "reads the analysis's own SQL",
     ("streamdq/cli/wording.py", "_ARGUMENT"): "reads streamdq's own errors, which quote little of what was given",
     ("streamdq/cli/wording.py", "_GROUPS"): "as _ARGUMENT",
     ("streamdq/cli/wording.py", "_HEAD"): "as _ARGUMENT",

@@ -46,7 +46,7 @@ _TYPES = {
 }  # fmt: skip
 _QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 """As in standard SQL, `"group"` is a column."""
-_PERCENTILE = re.compile(r"percentile_cont\(([\d.]+)\) WITHIN GROUP \(ORDER BY ((?:[^()]|\([^()]*\))+)\)")
+_PERCENTILE = re.compile(r"percentile_cont\((0\.\d+)\) WITHIN GROUP \(ORDER BY ((?:[^()]|\([^()]*\))+)\)")
 _SHARED = ("retry_waits", "lives", "jobs")
 """What several tables read."""
 
