@@ -122,25 +122,21 @@ class SparkAnswers(Answers):
         self._spark.conf.set(_QUOTES, "true")
         for function in functions("spark", self._work.values):
             self._spark.sql(function)
-        few = self._few_events() if self._work.events < FEW_EVENTS else None
+        events = self._events()
         for name, files in self._work.files.items():
-            if few is None:
-                events = self._many_events(name)
-            else:
-                days = {(file.day - date(1970, 1, 1)).days for file in files}
-                events = few.where(F.col("day").isin(*days))
-            events.createOrReplaceTempView(name)
+            days = {(file.day - date(1970, 1, 1)).days for file in files}
+            events.where(F.col("day").isin(*days)).createOrReplaceTempView(name)
 
-    def _few_events(self) -> DataFrame:
-        """All of them, read by the driver, because to open the many files takes Spark longer than the rest."""
-        read_few(self._spark, self._work.dump, self._work.all_files).createOrReplaceTempView("few_rows")
-        events = self._spark.sql(event_view("few_rows", self._work.columns, self._work.values, self._work.where))
-        return self._hold(events.coalesce(1))  # then nothing has to be shuffled
-
-    def _many_events(self, name: str) -> DataFrame:
-        rows = f"{name}_rows"
-        read_files(self._spark, self._work.dump, self._work.files[name]).createOrReplaceTempView(rows)
-        return self._hold(self._spark.sql(event_view(rows, self._work.columns, self._work.values, self._work.where)))
+    def _events(self) -> DataFrame:
+        """All that any table reads. Few are read by the driver, as to open the many files takes Spark longer than the
+        rest, and are one partition, so that nothing has to be shuffled.
+        """
+        work = self._work
+        few = work.events < FEW_EVENTS
+        read = read_few if few else read_files
+        read(self._spark, work.dump, work.all_files).createOrReplaceTempView("all_rows")
+        events = self._spark.sql(event_view("all_rows", work.columns, work.values, work.where))
+        return self._hold(events.coalesce(1) if few else events)
 
     def _hold(self, rows: DataFrame) -> DataFrame:
         """In memory, or on disk where that is full, as several statements read them."""

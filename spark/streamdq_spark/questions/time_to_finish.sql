@@ -17,7 +17,7 @@
 WITH known AS (
     SELECT topic, "group", id, created, done_at, first_due FROM lives WHERE created IS NOT NULL
 ), queues AS (
-    SELECT topic, "group" FROM known GROUP BY topic, "group"
+    SELECT topic, "group" FROM jobs GROUP BY topic, "group"
 ), shared AS (  -- topics of several groups
     SELECT topic FROM queues GROUP BY topic HAVING count(*) > 1
 ), whole AS (
@@ -30,16 +30,20 @@ WITH known AS (
 ), spans AS (
     SELECT 'group' AS scope, topic, "group", done_at - created AS total, done_at - first_due AS after_due FROM known
     UNION ALL
-    SELECT 'job', topic, NULL, done_at - created, done_at - first_due FROM known WHERE topic NOT IN (SELECT topic FROM shared)
-    UNION ALL
     SELECT 'job', topic, NULL, total, after_due FROM whole
-)
-SELECT scope, topic, "group", count(total) AS jobs, percentile_cont(0.5) WITHIN GROUP (ORDER BY total) AS total_p50_ms,
-    percentile_cont(0.95) WITHIN GROUP (ORDER BY total) AS total_p95_ms,
-    percentile_cont(0.99) WITHIN GROUP (ORDER BY total) AS total_p99_ms, max(total) AS total_max_ms,
-    count(after_due) AS after_due_jobs, percentile_cont(0.5) WITHIN GROUP (ORDER BY after_due) AS after_due_p50_ms,
-    percentile_cont(0.95) WITHIN GROUP (ORDER BY after_due) AS after_due_p95_ms,
-    percentile_cont(0.99) WITHIN GROUP (ORDER BY after_due) AS after_due_p99_ms, max(after_due) AS after_due_max_ms
-FROM spans
-WHERE total IS NOT NULL
-GROUP BY scope, topic, "group"
+), measured AS (
+    SELECT scope, topic, "group", count(total) AS jobs, percentile_cont(0.5) WITHIN GROUP (ORDER BY total) AS total_p50_ms,
+        percentile_cont(0.95) WITHIN GROUP (ORDER BY total) AS total_p95_ms,
+        percentile_cont(0.99) WITHIN GROUP (ORDER BY total) AS total_p99_ms, max(total) AS total_max_ms,
+        count(after_due) AS after_due_jobs, percentile_cont(0.5) WITHIN GROUP (ORDER BY after_due) AS after_due_p50_ms,
+        percentile_cont(0.95) WITHIN GROUP (ORDER BY after_due) AS after_due_p95_ms,
+        percentile_cont(0.99) WITHIN GROUP (ORDER BY after_due) AS after_due_p99_ms, max(after_due) AS after_due_max_ms
+    FROM spans
+    WHERE total IS NOT NULL
+    GROUP BY scope, topic, "group"
+)  -- where there is one group, its jobs are jobs as a whole
+SELECT scopes.name AS scope, topic, CASE WHEN scopes.name = 'group' THEN "group" END AS "group", jobs, total_p50_ms, total_p95_ms,
+    total_p99_ms, total_max_ms, after_due_jobs, after_due_p50_ms, after_due_p95_ms, after_due_p99_ms, after_due_max_ms
+FROM measured
+CROSS JOIN (VALUES ('group'), ('job')) AS scopes(name)
+WHERE scopes.name = scope OR scopes.name = 'job' AND topic NOT IN (SELECT topic FROM shared)

@@ -27,4 +27,4 @@ SELECT topic, "group", id, created, max(key) AS key,
     max(CASE WHEN event = 'done' THEN finished END) AS done_at,
     min(CASE WHEN event <> 'kicked' AND attempt <= 1 THEN due END) AS first_due
 FROM asked
-GROUP BY topic, "group", id, created
+GROUP BY created, id, topic, "group"
