@@ -8,11 +8,13 @@ that was killed leaves such files and writes their events again): it is left out
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +22,7 @@ from pyarrow import parquet
 
 from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import EVENTS, DumpFile, Manifest, require_manifest
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderError
@@ -28,8 +31,10 @@ from streamdq.store.history.rows import COLUMNS, SCHEMA_VERSION, VERSION_KEY
 from .errors import BadDump
 from .possible import is_sound, possible
 
-_AT_ONCE = 16  # footers are small; waiting for a distant store is what takes time
+_AT_ONCE = 16  # files of an hour are small; waiting for a distant store is what takes time
 _SHOWN = 5
+F = TypeVar("F")
+T = TypeVar("T")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = re.compile(rf"{EVENTS}/dt=(\d{{4}}-\d\d-\d\d)(/[^/.][^/]*)+")  # the only name that a file has
 
@@ -88,14 +93,13 @@ def open_dump(input: str, *, quarantine: bool = False) -> Dump:
     for file in manifest.files:
         if once.setdefault(file.path, file) is not file:
             dump.bad.append(BadFile(file.path, "is named twice by the manifest", file.rows))
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for found in pool.map(lambda file: _check(folder, file), once.values()):
-            if isinstance(found, BadFile):
-                dump.bad.append(found)
-            elif _is_ahead(found, manifest) or 0 < found.rows == found.impossible:
-                dump.set_aside += found.rows
-            else:
-                dump.files.append(found)
+    for found in of_each(folder, once.values(), partial(_check, folder)):
+        if isinstance(found, BadFile):
+            dump.bad.append(found)
+        elif _is_ahead(found, manifest) or 0 < found.rows == found.impossible:
+            dump.set_aside += found.rows
+        else:
+            dump.files.append(found)
     if dump.bad and not quarantine:
         raise BadDump(
             f"{len(dump.bad)} of the dump's {len(manifest.files)} files are bad: {_words_of(dump.bad)}. "
@@ -108,6 +112,16 @@ def _is_ahead(file: GoodFile, manifest: Manifest) -> bool:
     """Whether it is of a day after the dump. The clocks of Redis and of the host that dumped may differ by a day."""
     written = _EPOCH + timedelta(milliseconds=manifest.written_ms, days=1)
     return bool(manifest.written_ms) and file.day > written.date()
+
+
+def of_each(folder: Folder, files: Iterable[F], work: Callable[[F], T]) -> list[T]:
+    """What is made of each file. Where files come from afar, several are waited for at once. On this machine, threads
+    would take turns in Python, and four times the CPU time.
+    """
+    if isinstance(folder, LocalFolder):
+        return [work(file) for file in files]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return list(pool.map(work, files))
 
 
 def read_file(folder: Folder, file: GoodFile | DumpFile) -> pa.Table:

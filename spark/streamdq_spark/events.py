@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from functools import partial
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -13,10 +13,9 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 
 from streamdq.store.history.rows import COLUMNS, ColumnType
 
-from .dump_files import Dump, GoodFile, open_dump, read_file
+from .dump_files import Dump, GoodFile, of_each, open_dump, read_file
 from .places import check_reach, spark_url, to_read
 
-_AT_ONCE = 16  # files of an hour are small; waiting for a distant store is what takes time
 _TYPES: dict[ColumnType, DataType] = {
     ColumnType.STRING: StringType(),
     ColumnType.INT32: IntegerType(),
@@ -72,6 +71,5 @@ def read_few(spark: SparkSession, dump: Dump, files: Sequence[GoodFile]) -> Data
     """
     if not files:
         return spark.createDataFrame([], EVENTS)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        tables = list(pool.map(lambda file: read_file(dump.folder, file), files))
+    tables = of_each(dump.folder, files, partial(read_file, dump.folder))
     return spark.createDataFrame(pa.concat_tables(tables).combine_chunks(), EVENTS)

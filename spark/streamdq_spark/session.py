@@ -59,7 +59,11 @@ ANALYSIS = {
     "spark.locality.wait": "0s",  # a free core fetches its bytes sooner than the core that has them is free again
 }
 """Of each analysis; docs/analytics-speed.md has what each saves."""
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.optimizer.disableHints": "true",  # what is in one partition need not be shuffled
+}
 """For few events, compiling the plans takes longer than the work itself."""
 LIVE = {"spark.sql.shuffle.partitions": "2"}
 """For a query that counts by minute, of which there are few: each partition's state takes some files in each batch."""

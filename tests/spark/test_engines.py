@@ -18,6 +18,7 @@ from streamdq.dump.local import LocalFolder
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput, MissingExtra
 from streamdq_spark.analysis import analyze, chosen, plan
+from streamdq_spark.dump_files import open_dump
 from streamdq_spark.engines.base import Engine
 from streamdq_spark.engines.choice import OF_A_GIB, Name, choose
 from streamdq_spark.engines.duck import DuckDB
@@ -82,6 +83,7 @@ def later(e: Happened, ms: int) -> dict[str, Any]:
 def lived(dump: Path) -> Asked:
     """What the queue itself has written."""
     live(dump)
+    assert not any(file.impossible for file in open_dump(str(dump)).files)
     return Asked(None, None, {"compare": ("2026-01-05..2026-01-05", "2026-01-06..2026-01-06")})
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import date
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,7 +16,7 @@ from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 
-from ..dump_files import GoodFile, read_file
+from ..dump_files import GoodFile, of_each, read_file
 from ..errors import AnalysisError, BadDump
 from ..memory import heap
 from ..questions import FACTS, Statement, declared, event_view, functions, needed, statement_of, tables
@@ -28,7 +28,6 @@ _TYPES = {
 }  # fmt: skip
 MANY_EVENTS = 3_000_000
 """Fewer are read once and held; of more, each table reads the columns that it needs."""
-_AT_ONCE = 16  # files of an hour are small; waiting for a distant store is what takes time
 
 
 class DuckDB(Engine):
@@ -141,8 +140,7 @@ def _give(database: duckdb.DuckDBPyConnection, name: str, rows: pa.Table) -> Non
 
 def _rows_of(folder: Folder, files: Sequence[GoodFile]) -> pa.Table:
     """The events of files that DuckDB does not reach by itself."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(lambda file: read_file(folder, file), files))
+    found = of_each(folder, files, partial(read_file, folder))
     return pa.concat_tables([arrow_schema().empty_table(), *found])
 
 

@@ -26,5 +26,10 @@ SELECT topic, "group", id, created, max(key) AS key,
     coalesce(sum(CASE WHEN is_attempt OR event IN ('reclaimed', 'released') THEN body_bytes END), 0) AS read_bytes,
     max(CASE WHEN event = 'done' THEN finished END) AS done_at,
     min(CASE WHEN event <> 'kicked' AND attempt <= 1 THEN due END) AS first_due
-FROM asked
+FROM (
+    -- Spark shuffles the events before it adds them up, as hardly any two are of one life. To DuckDB it is a comment.
+    SELECT /*+ REPARTITION(id) */ topic, "group", id, created, key, event, error, attempt, due, finished, body_bytes, is_attempt,
+        has_failed, ran_ms
+    FROM asked
+) AS apart
 GROUP BY created, id, topic, "group"

@@ -17,9 +17,10 @@ WITH ran AS (
         least(finished - hour * 3600000, 3600000) AS until, CASE WHEN hour = last THEN 1 ELSE 0 END AS ends_here
     FROM pieces
 ), points AS (  -- in the order of time, an end before a start of the same millisecond
-    SELECT "group", consumer, hour, 2 * since + 1 AS moment, 1 AS change, 0 AS ended, 0 AS busy_ms FROM cut
-    UNION ALL
-    SELECT "group", consumer, hour, 2 * until, -1, ends_here, until - since FROM cut
+    SELECT "group", consumer, hour, change, CASE WHEN change > 0 THEN 2 * since + 1 ELSE 2 * until END AS moment,
+        CASE WHEN change < 0 THEN ends_here ELSE 0 END AS ended, CASE WHEN change < 0 THEN until - since ELSE 0 END AS busy_ms
+    FROM cut
+    CROSS JOIN (VALUES (1), (-1)) AS changes(change)
 ), running_at AS (
     SELECT "group", consumer, hour, ended, busy_ms,
         sum(change) OVER (PARTITION BY hour, consumer, "group" ORDER BY moment ROWS UNBOUNDED PRECEDING) AS at_once

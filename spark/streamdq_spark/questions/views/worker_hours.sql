@@ -14,10 +14,11 @@ WITH ran AS (
 ), pieces AS (
     SELECT day, "group", consumer, started, finished, last, explode(sequence(first, last)) AS hour FROM ran
 ), points AS (  -- in the order of time, an end before a start of the same millisecond
-    SELECT day, "group", consumer, hour, 2 * greatest(started - hour * 3600000, 0) + 1 AS moment, 1 AS change, 0 AS ended FROM pieces
-    UNION ALL
-    SELECT day, "group", consumer, hour, 2 * least(finished - hour * 3600000, 3600000), -1, CASE WHEN hour = last THEN 1 ELSE 0 END
+    SELECT day, "group", consumer, hour, change, CASE WHEN change < 0 AND hour = last THEN 1 ELSE 0 END AS ended,
+        CASE WHEN change > 0 THEN 2 * greatest(started - hour * 3600000, 0) + 1 ELSE 2 * least(finished - hour * 3600000, 3600000)
+        END AS moment
     FROM pieces
+    CROSS JOIN (VALUES (1), (-1)) AS changes(change)
 ), running_at AS (
     SELECT day, "group", consumer, hour, ended,
         sum(change) OVER (PARTITION BY hour, consumer, "group" ORDER BY moment ROWS UNBOUNDED PRECEDING) AS at_once
