@@ -286,6 +286,24 @@ def test_in_the_archive_of_one_group_and_kicked_in_another(shard: Shard) -> None
     assert linked.tell() == [2]
 
 
+def test_in_the_archive_of_two_groups_before_any_job_waits_for_it(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "c"])
+    linked = Linked(shard)
+    shard.enqueue("p")
+    for group in "ab":
+        shard.bury(shard.take(group), group=group)
+    jobs = {group: archive(shard, group) for group in "ab"}
+    linked.put("d", "p")
+    back(shard, "a", jobs["a"])
+    assert notified(linked) == [("p", "archived")], "for b"
+    back(shard, "b", jobs["b"])
+    assert notified(linked) == [("p", "")]
+    linked.tell()
+    for group in "abc":
+        shard.finish(shard.take(group), group=group)
+    assert linked.tell() == [2]
+
+
 def test_back_from_the_archive_while_it_is_dead_in_another_group(shard: Shard) -> None:
     linked = dead_in_three(shard)
     for group in "ab":
