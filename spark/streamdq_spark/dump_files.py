@@ -116,7 +116,7 @@ def _is_ahead(file: GoodFile, manifest: Manifest) -> bool:
 
 def of_each(folder: Folder, files: Iterable[F], work: Callable[[F], T]) -> list[T]:
     """What is made of each file. Where files come from afar, several are waited for at once. On this machine, threads
-    would take turns in Python, and four times the CPU time.
+    would only take turns in Python, which costs CPU time.
     """
     if isinstance(folder, LocalFolder):
         return [work(file) for file in files]

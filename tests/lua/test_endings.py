@@ -269,6 +269,14 @@ def dead_in_three(shard: Shard) -> Linked:
     return linked
 
 
+def is_done_in_three(linked: Linked) -> bool:
+    """Whether `d` goes on once each of the three groups has done `p`."""
+    linked.tell()
+    for group in "abc":
+        linked.shard.finish(linked.shard.take(group), group=group)
+    return linked.tell() == [2]
+
+
 def test_in_the_archive_of_one_group_and_kicked_in_another(shard: Shard) -> None:
     linked = dead_in_three(shard)
     jobs = {group: archive(shard, group) for group in "ab"}
@@ -280,10 +288,7 @@ def test_in_the_archive_of_one_group_and_kicked_in_another(shard: Shard) -> None
     assert notified(linked) == [("p", "archived")], "for b"
     back(shard, "b", jobs["b"])
     assert notified(linked) == [("p", "")]
-    linked.tell()
-    for group in "abc":
-        shard.finish(shard.take(group), group=group)
-    assert linked.tell() == [2]
+    assert is_done_in_three(linked)
 
 
 def test_in_the_archive_of_two_groups_before_any_job_waits_for_it(shard: Shard) -> None:
@@ -298,10 +303,7 @@ def test_in_the_archive_of_two_groups_before_any_job_waits_for_it(shard: Shard) 
     assert notified(linked) == [("p", "archived")], "for b"
     back(shard, "b", jobs["b"])
     assert notified(linked) == [("p", "")]
-    linked.tell()
-    for group in "abc":
-        shard.finish(shard.take(group), group=group)
-    assert linked.tell() == [2]
+    assert is_done_in_three(linked)
 
 
 def test_back_from_the_archive_while_it_is_dead_in_another_group(shard: Shard) -> None:
