@@ -47,7 +47,7 @@ _TYPES = {
 _QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 """As in standard SQL, `"group"` is a column."""
 _PERCENTILE = re.compile(r"percentile_cont\((0\.\d+)\) WITHIN GROUP \(ORDER BY ((?:[^()]|\([^()]*\))+)\)")
-_SHARED = ("retry_waits", "lives", "jobs")
+_SHARED = ("retry_waits", "jobs")
 """What several tables read."""
 
 

@@ -32,8 +32,8 @@ SELECT topic, id, "group", event, consumer, attempt, step, error, reason, key, b
     event IN ('retry', 'dead') AS has_failed,
     CASE WHEN event IN ('done', 'retry', 'dead') THEN started - due END AS late_ms,
     CASE WHEN started <= finished THEN finished - started END AS ran_ms,
-    CAST(split_part(entry, '-', 1) AS BIGINT) AS entry_ms,  -- the order in a shard, though clocks be set back
-    CAST(split_part(entry, '-', 2) AS BIGINT) AS entry_number
+    CAST(substring_index(entry, '-', 1) AS BIGINT) AS entry_ms,  -- the order in a shard, though clocks be set back
+    CAST(substring_index(entry, '-', -1) AS BIGINT) AS entry_number
 FROM (
     SELECT topic, id, "group", event, consumer, attempt, step, error, reason, key, body_bytes, entry,
         ms_of(created) AS created, ms_of(due) AS due, ms_of(moved) AS moved, ms_of(started) AS started,

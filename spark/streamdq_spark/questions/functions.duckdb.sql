@@ -2,6 +2,7 @@
 CREATE MACRO explode(list) AS unnest(list);
 CREATE MACRO sequence(first, last) AS generate_series(first, last);
 CREATE MACRO ms_of(moment) AS epoch_ms(moment);
+CREATE MACRO substring_index(text, mark, n) AS split_part(text, mark, n);
 
 -- The hour that the clocks of the zone show in an hour, counted in the same way: so the same hour of the week has the same
 -- remainder all year. Where clocks are set back, two hours have the same.

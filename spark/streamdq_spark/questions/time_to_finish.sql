@@ -14,21 +14,31 @@
 --   after_due_p95_ms  number
 --   after_due_p99_ms  number
 --   after_due_max_ms  integer
-WITH known AS (
-    SELECT topic, "group", id, created, done_at, first_due FROM lives WHERE created IS NOT NULL
-), queues AS (
+WITH queues AS (
     SELECT topic, "group" FROM jobs GROUP BY topic, "group"
 ), shared AS (  -- topics of several groups
     SELECT topic FROM queues GROUP BY topic HAVING count(*) > 1
+), both_scopes AS (
+    SELECT 'group' AS scope, topic, "group", id, created, event, attempt, due, finished FROM asked WHERE created IS NOT NULL
+    UNION ALL
+    SELECT /*+ BROADCAST(s) */ 'job', a.topic, "group", id, created, event, attempt, due, finished
+    FROM asked a
+    JOIN shared s ON s.topic = a.topic
+    WHERE created IS NOT NULL
+), lives AS (
+    SELECT scope, topic, "group", id, created, max(CASE WHEN event = 'done' THEN finished END) AS done_at,
+        min(CASE WHEN event <> 'kicked' AND attempt <= 1 THEN due END) AS first_due  -- null: the first attempt was not seen
+    FROM (SELECT /*+ REPARTITION(id) */ * FROM both_scopes) AS apart  -- as in `jobs`
+    GROUP BY created, id, scope, topic, "group"
 ), whole AS (
     SELECT topic, CASE WHEN count(done_at) = count(*) THEN max(done_at) END - created AS total,
         CASE WHEN count(done_at) = count(*) THEN max(done_at) END
             - CASE WHEN count(first_due) = count(*) THEN min(first_due) END AS after_due
-    FROM known
-    WHERE topic IN (SELECT topic FROM shared)
+    FROM lives
+    WHERE scope = 'job'
     GROUP BY created, id, topic
 ), spans AS (
-    SELECT 'group' AS scope, topic, "group", done_at - created AS total, done_at - first_due AS after_due FROM known
+    SELECT scope, topic, "group", done_at - created AS total, done_at - first_due AS after_due FROM lives WHERE scope = 'group'
     UNION ALL
     SELECT 'job', topic, NULL, total, after_due FROM whole
 ), measured AS (

@@ -8,13 +8,12 @@
 --   hour         integer   since 1970
 --   wait_ms      integer
 --   by_schedule  flag
-WITH in_order AS (
+SELECT topic, "group", step, finished, hour, due - failed_at AS wait_ms, step > step_before AS by_schedule
+FROM (
     SELECT topic, "group", step, event, due, finished, hour, is_attempt, lag(event) OVER of_job AS event_before,
         lag(step) OVER of_job AS step_before, lag(finished) OVER of_job AS failed_at
     FROM asked
     WHERE attempt > 1 OR event = 'retry'
     WINDOW of_job AS (PARTITION BY created, id, topic, "group" ORDER BY entry_ms, entry_number)
-)
-SELECT topic, "group", step, finished, hour, due - failed_at AS wait_ms, step > step_before AS by_schedule
-FROM in_order
+) AS in_order
 WHERE is_attempt AND due IS NOT NULL AND event_before = 'retry' AND step - step_before IN (0, 1)

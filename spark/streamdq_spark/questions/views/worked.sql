@@ -13,7 +13,7 @@ WITH ran AS (
 ), pieces AS (
     SELECT "group", consumer, started, finished, last, explode(sequence(first, last)) AS hour FROM ran
 ), cut AS (  -- in ms of the hour
-    SELECT "group", consumer, hour, greatest(started - hour * 3600000, 0) AS since,
+    SELECT /*+ REPARTITION(hour, consumer, "group") */ "group", consumer, hour, greatest(started - hour * 3600000, 0) AS since,
         least(finished - hour * 3600000, 3600000) AS until, CASE WHEN hour = last THEN 1 ELSE 0 END AS ends_here
     FROM pieces
 ), points AS (  -- in the order of time, an end before a start of the same millisecond

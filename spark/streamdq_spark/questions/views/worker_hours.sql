@@ -12,7 +12,9 @@ WITH ran AS (
     FROM lately
     WHERE (is_attempt OR event IN ('released', 'reclaimed')) AND consumer IS NOT NULL AND started <= finished
 ), pieces AS (
-    SELECT day, "group", consumer, started, finished, last, explode(sequence(first, last)) AS hour FROM ran
+    SELECT /*+ REPARTITION(hour, consumer, "group") */ day, "group", consumer, started, finished, last,
+        explode(sequence(first, last)) AS hour
+    FROM ran
 ), points AS (  -- in the order of time, an end before a start of the same millisecond
     SELECT day, "group", consumer, hour, change, CASE WHEN change < 0 AND hour = last THEN 1 ELSE 0 END AS ended,
         CASE WHEN change > 0 THEN 2 * greatest(started - hour * 3600000, 0) + 1 ELSE 2 * least(finished - hour * 3600000, 3600000)
