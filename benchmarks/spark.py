@@ -90,11 +90,12 @@ def analyze_here(dump: str, output: str, log: str, others: Mapping[str, str], da
     plan = analysis.plan(dump, output, *days)
     events = analysis.events_to_read(plan)
     begun: dict[str, float] = {}
-    settings = {**settings_for(events), "spark.executor.memory": "2g", **others}
+    master = None if events < FEW_EVENTS else MASTER
+    settings = {**settings_for(events, master), "spark.executor.memory": "2g", **others}
     collections = Path(log).with_name(f"{Path(log).name}-gc.txt")
     settings[_JAVA_OPTIONS] = f"{settings.get(_JAVA_OPTIONS, '')} -Xlog:gc:file={collections}"
     settings["spark.cleaner.periodicGC.interval"] = f"{_COLLECT_EVERY_S}s"
-    with session(None if events < FEW_EVENTS else MASTER, name="bench", settings=settings | log_settings(log)) as spark:
+    with session(master, name="bench", settings=settings | log_settings(log)) as spark:
         start = time.perf_counter()
         analysis.analyze(
             Spark(spark), plan, progress=lambda name, _done, _all: begun.update({name: time.perf_counter()})

@@ -40,7 +40,7 @@ SETTINGS = {
     # Otherwise a union whose children are partitioned alike lets its reader do without a shuffle; but Spark 4.3 forgets
     # that they are once it reads one of them from an exchange elsewhere in the plan, and then takes them one by one.
     "spark.sql.unionOutputPartitioning": "false",
-    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "10000",  # else all lives are sorted by key
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "10000",  # groups; beyond that a task sorts its rows
     "spark.ui.showConsoleProgress": "false",
     # For each column it would look up the line of Python, and tell Java: half of Python's time in an analysis.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
@@ -71,7 +71,9 @@ FEW_EVENTS, MANY_EVENTS = 200_000, 2_000_000
 """With fewer than the first number, the driver reads the events, and on one machine plans are not compiled. From the
 second on, Java's second compiler saves more than it takes.
 """
-_OF_A_PARTITION, _LEAST_ELSEWHERE = 250_000, 4
+_OF_A_TASK = 500_000
+"""Events, on one machine. With 250,000, an analysis of ten million took an eighth more, as each task has its price."""
+_ELSEWHERE_OF_A_TASK, _LEAST_ELSEWHERE = 250_000, 4
 """Events of a task, and tasks at least where a cluster works, of whose cores nothing is known before Spark starts: so
 few events that those of a worker that is lost are soon done again, and so many that a task is worth sending.
 """
@@ -89,8 +91,8 @@ _OF_A_SESSION = frozenset(key for key in (SETTINGS | ANALYSIS | INTERPRETED | _L
 def settings_for(events: int, master: str | None = None) -> Mapping[str, str]:
     """The settings for an analysis of this many events. `master`, or `spark-submit`: there may be a cluster."""
     here = master is None and _SUBMITTED not in os.environ
-    least = _CORES if here else _LEAST_ELSEWHERE
-    partitions = str(max(least, math.ceil(events / _OF_A_PARTITION)))
+    least, of_a_task = (_CORES, _OF_A_TASK) if here else (_LEAST_ELSEWHERE, _ELSEWHERE_OF_A_TASK)
+    partitions = str(max(least, math.ceil(events / of_a_task)))
     compilers = _FIRST_COMPILER if events < MANY_EVENTS else _BOTH_COMPILERS
     settings = ANALYSIS | {
         "spark.sql.shuffle.partitions": partitions,

@@ -11,6 +11,7 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -22,8 +23,8 @@ from streamdq_spark.dump_files import open_dump
 from streamdq_spark.engines.base import Engine
 from streamdq_spark.engines.choice import OF_A_GIB, Name, choose
 from streamdq_spark.engines.duck import DuckDB
-from streamdq_spark.engines.spark import Spark, together
-from streamdq_spark.questions import COMPARED, QUESTIONS, statement_of, views
+from streamdq_spark.engines.spark import Spark, SparkAnswers, together
+from streamdq_spark.questions import COMPARED, QUESTIONS, Statement, statement_of, views
 from tests.spark.dumps import as_row, write_dump
 from tests.spark.frames import assert_same, rows_of, written
 from tests.spark.lived import live
@@ -33,7 +34,7 @@ from tests.spark.shared import SharedSpark
 
 TABLES = (*QUESTIONS, COMPARED)
 FEW = ("punctuality", "retries")
-"""Tables of events and of lives."""
+"""Tables of events and of what is kept of them."""
 SEED = random.randrange(10**6)
 """Of this run's history; `pytest -k seed` shows it in the test's name."""
 
@@ -123,6 +124,39 @@ def test_spark_gives_the_same_tables(spark: SparkSession, tmp_path: Path) -> Non
         analyze(engine, plan(str(tmp_path / "dump"), str(tmp_path / name)), questions=FEW)
     for table in FEW:
         assert_same(*(rows_of(written(tmp_path / name / table)) for name in ("duckdb", "spark")))
+
+
+def test_spark_keeps_what_several_tables_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not if its text has a WITH: Spark does not recognise it in a query that has one, too, and computes it anew."""
+    own = {"retry_waits": "lag(", "jobs": "greatest((done#"}
+    computed: dict[str, list[str]] = {}
+    count = SparkAnswers._count
+
+    def noted(self: SparkAnswers, statement: Statement) -> pa.Table:
+        rows = count(self, statement)
+        query = spark.sql(self._query(statement))._jdf.queryExecution().withCachedData().toString()
+        computed[statement.name] = [view for view, part in own.items() if part in without_kept(query)]
+        return rows
+
+    monkeypatch.setattr(SparkAnswers, "_count", noted)
+    write_dump(tmp_path / "dump", map(as_row, random_log(seed=3, jobs=300, weeks=2)), hours_each=24)
+    readers = [name for name in QUESTIONS if set(statement_of(name).sources) & own.keys()]
+    assert len(readers) > 2 * len(own)
+    analyze(Spark(spark), plan(str(tmp_path / "dump"), str(tmp_path / "out")), questions=readers)
+    assert {name: computed[name] for name in readers} == {name: [] for name in readers}
+
+
+def without_kept(query: str) -> str:
+    """The plan without what it reads from memory."""
+    found, kept_at = [], None
+    for line in query.splitlines():
+        at = next((n for n, letter in enumerate(line) if letter.isalpha()), 0)
+        if kept_at is None or at <= kept_at:
+            kept_at = at if "InMemoryRelation" in line else None
+            found.append(line)
+    return "\n".join(found)
 
 
 @pytest.mark.thorough

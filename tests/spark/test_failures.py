@@ -98,7 +98,7 @@ def test_all_analyses_have_the_same_settings_but_for_partitions_and_compilers() 
     assert few.items() >= (ANALYSIS | INTERPRETED).items()
     partitions = ("spark.sql.shuffle.partitions", "spark.sql.files.minPartitionNum")
     compilers = ("spark.driver.defaultJavaOptions", "spark.executor.defaultJavaOptions")
-    assert many.items() >= (ANALYSIS | dict.fromkeys(partitions, "400")).items()
+    assert many.items() >= (ANALYSIS | dict.fromkeys(partitions, "200")).items()
     assert some.keys() == many.keys() == ANALYSIS.keys() | {*partitions, *compilers}
     assert {key for key in many if some[key] != many[key]} == {*partitions, *compilers}
 

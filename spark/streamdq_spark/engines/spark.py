@@ -48,7 +48,7 @@ _QUOTES = "spark.sql.ansi.doubleQuotedIdentifiers"
 """As in standard SQL, `"group"` is a column."""
 _PERCENTILE = re.compile(r"percentile_cont\((0\.\d+)\) WITHIN GROUP \(ORDER BY ((?:[^()]|\([^()]*\))+)\)")
 _SHARED = ("retry_waits", "jobs")
-"""What several tables read."""
+"""What several tables read. None has a WITH: in a query with one of its own, Spark would compute it anew."""
 
 
 class Spark(Engine):

@@ -14,20 +14,24 @@
 --   after_due_p95_ms  number
 --   after_due_p99_ms  number
 --   after_due_max_ms  integer
-WITH queues AS (
+WITH known AS (
+    SELECT topic, "group", id, created, CASE WHEN event = 'done' THEN finished END AS done_at,
+        CASE WHEN event <> 'kicked' AND attempt <= 1 THEN due END AS first_due
+    FROM asked
+    WHERE created IS NOT NULL
+), queues AS (
     SELECT topic, "group" FROM jobs GROUP BY topic, "group"
 ), shared AS (  -- topics of several groups
     SELECT topic FROM queues GROUP BY topic HAVING count(*) > 1
 ), both_scopes AS (
-    SELECT 'group' AS scope, topic, "group", id, created, event, attempt, due, finished FROM asked WHERE created IS NOT NULL
+    SELECT 'group' AS scope, topic, "group", id, created, done_at, first_due FROM known
     UNION ALL
-    SELECT /*+ BROADCAST(s) */ 'job', a.topic, "group", id, created, event, attempt, due, finished
-    FROM asked a
-    JOIN shared s ON s.topic = a.topic
-    WHERE created IS NOT NULL
+    SELECT /*+ BROADCAST(s) */ 'job', k.topic, "group", id, created, done_at, first_due
+    FROM known k
+    JOIN shared s ON s.topic = k.topic
 ), lives AS (
-    SELECT scope, topic, "group", id, created, max(CASE WHEN event = 'done' THEN finished END) AS done_at,
-        min(CASE WHEN event <> 'kicked' AND attempt <= 1 THEN due END) AS first_due  -- null: the first attempt was not seen
+    SELECT scope, topic, "group", id, created, max(done_at) AS done_at,
+        min(first_due) AS first_due  -- null: the first attempt was not seen
     FROM (SELECT /*+ REPARTITION(id) */ * FROM both_scopes) AS apart  -- as in `jobs`
     GROUP BY created, id, scope, topic, "group"
 ), whole AS (

@@ -34,7 +34,7 @@ FROM (
         coalesce(sum(CASE WHEN event = 'released' THEN ran_ms END), 0) AS put_back_ms,
         coalesce(max(body_bytes), 0) AS body_bytes,
         coalesce(sum(CASE WHEN is_attempt OR event IN ('reclaimed', 'released') THEN body_bytes END), 0) AS read_bytes
-    FROM (  -- Spark shuffles the events before it adds them up, as hardly any two are of one life. To DuckDB it is a comment.
+    FROM (  -- shuffled before they are added up, as hardly any two events are of one life
         SELECT /*+ REPARTITION(id) */ topic, "group", id, created, key, event, error, body_bytes, is_attempt, has_failed, ran_ms
         FROM asked
     ) AS apart

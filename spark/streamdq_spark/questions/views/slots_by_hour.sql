@@ -21,8 +21,8 @@ WITH tried_once AS (
     WHERE ran_ms IS NOT NULL
     GROUP BY day, topic, "group"
 ), placed AS (
-    SELECT /*+ BROADCAST(d) */ t.day, t.topic, t."group", t.hour, hour_of(ready) AS ready_hour, CAST(floor(ready * 10 / window_ms) AS BIGINT) AS tenth,
-        attempt_ms / window_ms AS of_slot
+    SELECT /*+ BROADCAST(d) */ t.day, t.topic, t."group", t.hour, hour_of(ready) AS ready_hour,
+        CAST(floor(ready * 10 / window_ms) AS BIGINT) AS tenth, attempt_ms / window_ms AS of_slot
     FROM tried_once t
     JOIN days d ON d.day = t.day AND d.topic = t.topic AND d."group" IS NOT DISTINCT FROM t."group"
     WHERE ready IS NOT NULL

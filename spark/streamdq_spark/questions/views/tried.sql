@@ -25,8 +25,8 @@ WITH attempts AS (
     GROUP BY day, topic, "group"
 )
 SELECT /*+ BROADCAST(d) */ a.day, a.topic, a."group", a.consumer, a.hour, count(*) AS attempts,
-    count(*) FILTER (WHERE has_failed) AS failed, count(took_ms) AS took, count(*) FILTER (WHERE took_ms > longest) AS slow, count(ran_ms) AS ran,
-    coalesce(sum(ran_ms), 0) AS ran_ms, count(*) FILTER (WHERE was_ready AND timed > 0) AS ready
+    count(*) FILTER (WHERE has_failed) AS failed, count(took_ms) AS took, count(*) FILTER (WHERE took_ms > longest) AS slow,
+    count(ran_ms) AS ran, coalesce(sum(ran_ms), 0) AS ran_ms, count(*) FILTER (WHERE was_ready AND timed > 0) AS ready
 FROM attempts a
 JOIN days d ON d.day = a.day AND d.topic = a.topic AND d."group" IS NOT DISTINCT FROM a."group"
 GROUP BY a.day, a.topic, a."group", a.consumer, a.hour
