@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from datetime import date, timedelta
+from io import StringIO
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -132,12 +135,15 @@ def test_spark_keeps_what_several_tables_read(
     """Not if its text has a WITH: Spark does not recognise it in a query that has one, too, and computes it anew."""
     own = {"retry_waits": "lag(", "jobs": "greatest((done#"}
     computed: dict[str, list[str]] = {}
-    count = SparkAnswers._count
+    count, one_at_a_time = SparkAnswers._count, Lock()
 
     def noted(self: SparkAnswers, statement: Statement) -> pa.Table:
         rows = count(self, statement)
-        query = spark.sql(self._query(statement))._jdf.queryExecution().withCachedData().toString()
-        computed[statement.name] = [view for view, part in own.items() if part in without_kept(query)]
+        with one_at_a_time, redirect_stdout(StringIO()) as told:
+            spark.sql(self._query(statement)).explain("extended")
+        optimized = told.getvalue().partition("== Optimized Logical Plan ==")[2].partition("==")[0]
+        assert optimized
+        computed[statement.name] = [view for view, part in own.items() if part in without_kept(optimized)]
         return rows
 
     monkeypatch.setattr(SparkAnswers, "_count", noted)
