@@ -139,9 +139,9 @@ def test_spark_keeps_what_several_tables_read(
 
     def noted(self: SparkAnswers, statement: Statement) -> pa.Table:
         rows = count(self, statement)
-        with one_at_a_time, redirect_stdout(StringIO()) as told:
+        with one_at_a_time, redirect_stdout(StringIO()) as printed:
             spark.sql(self._query(statement)).explain("extended")
-        optimized = told.getvalue().partition("== Optimized Logical Plan ==")[2].partition("==")[0]
+        optimized = printed.getvalue().partition("== Optimized Logical Plan ==")[2].partition("==")[0]
         assert optimized
         computed[statement.name] = [view for view, part in own.items() if part in without_kept(optimized)]
         return rows
