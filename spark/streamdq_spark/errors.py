@@ -14,7 +14,9 @@ class SparkFailed(AnalysisError):
 
 
 class SparkGone(SparkFailed):
-    """Spark's Java process has ended. `what`: what was done; `meaning`: what may be the cause."""
+    """Spark's Java process has ended, or its server does not answer. `what`: what was done; `meaning`: what may be the
+    cause.
+    """
 
     def __init__(self, what: str, meaning: str) -> None:
         super().__init__(f"{what}: {meaning}")

@@ -39,12 +39,18 @@ _MEANINGS = {
     re.compile("All masters are unresponsive|Failed to connect to master|Could not parse Master|Master must"): (
         "no Spark answers at that master: check --master, and that the cluster is running"
     ),
+    re.compile("Out of space in CodeCache"): (
+        "Spark's Java has no room for compiled code: start it with -XX:ReservedCodeCacheSize=256m"
+    ),
     re.compile("UnknownHostException|SdkClientException|Connection refused|timed out"): (
         "Spark can't reach what it needs: check the address and the network"
     ),
 }
 _UNREADABLE, _FILE = "FAILED_READ_FILE", re.compile(r"while reading file (\S+)")
 _GONE = "Spark's Java process has ended. If the system was short of memory and killed it, give it less: --memory 1g"
+_UNAVAILABLE = "StatusCode.UNAVAILABLE"  # what gRPC says of a server that ends, or that it can't reach
+_SILENT = "the Spark Connect server does not answer any more: check that it is running, and what it logged"
+_GRPC_DETAILS = re.compile(r'<_\w+ of RPC that terminated with:.*?details = "(.*?)"$', re.DOTALL | re.MULTILINE)
 _TOO_DEEP = "Exceeded upb_DecodeOptions_MaxDepth"  # of protobuf, by which a client of Spark Connect makes its messages
 # What Java says of a session that is being stopped, as it is after a failure of memory: the last one by the parts of it
 # that it finds gone.
@@ -61,7 +67,7 @@ def spark_errors(what: str) -> Iterator[None]:
 
     Raises:
         BadDump: a file can't be read.
-        SparkGone: the Java process has ended, or is about to.
+        SparkGone: the Java process has ended, or is about to; or the server does not answer.
         SparkFailed: anything else.
     """
     try:
@@ -75,6 +81,8 @@ def spark_errors(what: str) -> Iterator[None]:
                 f"{what}: {unreadable[1].removesuffix('.')} is damaged (FAILED_READ_FILE); restore it, or remove it "
                 "and leave its events out: --quarantine"
             ) from error
+        if _UNAVAILABLE in text:
+            raise SparkGone(what, _SILENT) from error
         if _is_gone(error, text):
             raise SparkGone(what, _GONE) from error
         raise SparkFailed(f"{what}: {meaning(text) or f'Spark failed with {type(error).__name__}'}") from error
@@ -120,6 +128,8 @@ def ran_out_of_memory(log: str) -> str:
 
 def _first_words(text: str) -> str:
     """The innermost message, or the first one, without the names of Java classes."""
+    if details := _GRPC_DETAILS.search(text):
+        text = details[1]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     own = [line.removeprefix(": ") for line in lines if not line.startswith(("at ", "An error occurred while calling"))]

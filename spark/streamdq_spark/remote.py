@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkException
@@ -15,6 +18,10 @@ from .errors import AnalysisError
 SCHEME = "sc://"
 PORT = 15002
 _LONGEST_ANSWER_S = 10
+_RETRIES, _LONGEST_WAIT_MS = 9, 5_000
+"""A call fails after about half a minute without a server. By default it would after ten, but a server that has been
+started again has lost what an analysis needs.
+"""
 
 
 def is_remote(master: str) -> bool:
@@ -24,17 +31,36 @@ def is_remote(master: str) -> bool:
 def connected(url: str) -> SparkSession:
     """A session of its own on the server at `sc://HOST:PORT`.
 
+    A call waits half a minute for a server that can't be reached.
+
     Raises:
         MissingExtra: the packages of the client are missing.
         AnalysisError: no Spark answers there.
     """
     _check(url)
     try:
-        return SparkSession.builder.remote(url).create()
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
+        spark = SparkSession.builder.remote(url).create()
+        spark.client.set_retry_policies([DefaultPolicy(max_retries=_RETRIES, max_backoff=_LONGEST_WAIT_MS)])
+        return spark
     except ImportError as error:
         raise MissingExtra("grpcio", "connect") from error
     except PySparkException as error:
         raise AnalysisError(_silent(url, str(error).splitlines()[0])) from error
+
+
+def give_up(spark: SparkSession) -> None:
+    """Waits for the server no more. To stop the session would otherwise ask it again and again, too."""
+    spark.client.set_retry_policies([])
+
+
+@contextmanager
+def retries_unnoticed() -> Iterator[None]:
+    """Suppresses the warning that calls have failed again and again, as the failure itself is reported."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
+        yield
 
 
 def _check(url: str) -> None:

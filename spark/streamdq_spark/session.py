@@ -25,8 +25,10 @@ from .java import prepare_java
 from .memory import heap
 
 _CORES = max(2, os.cpu_count() or 1)
-# Java's first compiler alone, which then keeps 48 MB of compiled code, and would compile again what it throws away.
-_FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+"""Java's first compiler alone. Its default of 48 MB for compiled code is full after a few analyses, and Java then fails
+with `Out of space in CodeCache`.
+"""
 # The second one, too, at forty times its usual thresholds: for what each event goes through, not for what makes plans.
 _BOTH_COMPILERS = (
     "-XX:Tier4InvocationThreshold=200000 -XX:Tier4MinInvocationThreshold=24000 -XX:Tier4CompileThreshold=600000 "
@@ -93,7 +95,7 @@ def settings_for(events: int, master: str | None = None) -> Mapping[str, str]:
     here = master is None and _SUBMITTED not in os.environ
     least, of_a_task = (_CORES, _OF_A_TASK) if here else (_LEAST_ELSEWHERE, _ELSEWHERE_OF_A_TASK)
     partitions = str(max(least, math.ceil(events / of_a_task)))
-    compilers = _FIRST_COMPILER if events < MANY_EVENTS else _BOTH_COMPILERS
+    compilers = FIRST_COMPILER if events < MANY_EVENTS else _BOTH_COMPILERS
     settings = ANALYSIS | {
         "spark.sql.shuffle.partitions": partitions,
         "spark.sql.files.minPartitionNum": partitions,
@@ -164,7 +166,11 @@ def _served(url: str, wanted: Mapping[str, str]) -> Iterator[SparkSession]:
         spark = remote.connected(url)
         _set(spark, wanted)
     try:
-        yield spark
+        with remote.retries_unnoticed():
+            yield spark
+    except SparkGone:
+        remote.give_up(spark)
+        raise
     finally:
         with suppress(*SPARK_ERRORS):
             spark.stop()

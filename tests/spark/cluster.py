@@ -9,16 +9,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pyspark
 
 from streamdq_spark.java import prepare_java
+from streamdq_spark.session import FIRST_COMPILER
 from tests.children import child
 from tests.waiting import until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 CONNECT = "org.apache.spark.sql.connect.service.SparkConnectServer"
+
+
+class ConnectServer(NamedTuple):
+    url: str
+    group: int  # of its processes
+    log: Path
 
 
 def environment() -> dict[str, str]:
@@ -49,21 +57,24 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
 
 
 @contextmanager
-def connect_server(folder: Path) -> Iterator[str]:
-    """A Spark Connect server on two cores, whose Python is this one; yields its URL when it answers."""
+def connect_server(folder: Path) -> Iterator[ConnectServer]:
+    """A Spark Connect server on two cores, whose Python is this one; yields it when it answers."""
     port, log = free_port(), folder / "connect.log"
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port),
         "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.driver.extraJavaOptions": FIRST_COMPILER,
     }  # fmt: skip
     words = [word for key, value in settings.items() for word in ("--conf", f"{key}={value}")]
     command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]", *words]
     command += ["--class", CONNECT, "spark-internal"]
     others = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(sys.path), "SPARK_DAEMON_MEMORY": "1g"}
-    with log.open("w") as out, child(command, env=environment() | others, cwd=folder, stdout=out, stderr=out):
+    with (
+        log.open("w") as out,
+        child(command, env=environment() | others, cwd=folder, stdout=out, stderr=out) as process,
+    ):
         until(lambda: "Spark Connect server started at" in log.read_text(), "the server to start")
-        yield f"sc://127.0.0.1:{port}"
+        yield ConnectServer(f"sc://127.0.0.1:{port}", process.pid, log)
 
 
 @contextmanager

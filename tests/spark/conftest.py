@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq.cli import app as cli
+from streamdq_spark.session import FIRST_COMPILER
 from tests.spark.classes import ClassArchive
 from tests.spark.shared import GIVEN_UP_S, SharedSpark
 
@@ -29,7 +30,7 @@ def class_archive(pytestconfig: pytest.Config) -> Iterator[ClassArchive]:
     archive = ClassArchive(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_SUBMIT_OPTS", archive.use)
-        patch.setenv("SPARK_DAEMON_JAVA_OPTS", f"-XX:TieredStopAtLevel=1 {archive.use}")
+        patch.setenv("SPARK_DAEMON_JAVA_OPTS", f"{FIRST_COMPILER} {archive.use}")
         yield archive
 
 

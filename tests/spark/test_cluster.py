@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 
 from streamdq import Queue
 from streamdq_spark.questions import QUESTIONS
+from streamdq_spark.session import FIRST_COMPILER
 from tests.servers import Server
 from tests.spark import plain
 from tests.spark.cluster import SPARK_HOME, environment, standalone_cluster
@@ -32,7 +33,7 @@ QUICK = (
     "spark.sql.shuffle.partitions=2",
     "spark.locality.wait=0",
     "spark.ui.enabled=false",
-    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
+    f"spark.driver.extraJavaOptions={FIRST_COMPILER}",
 )
 READ = """
 import sys
@@ -127,7 +128,7 @@ def _needed(name: str, extras: set[str]) -> set[str]:
 
 
 def submit(environ: dict[str, str], cwd: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    executors = f"spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 {environ['SPARK_SUBMIT_OPTS']}"
+    executors = f"spark.executor.extraJavaOptions={FIRST_COMPILER} {environ['SPARK_SUBMIT_OPTS']}"
     settings = [word for setting in (*QUICK, executors) for word in ("--conf", setting)]
     command = [SPARK_HOME / "bin" / "spark-submit", *settings, *arguments]
     return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=GIVEN_UP_S)

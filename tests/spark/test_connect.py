@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +17,13 @@ from streamdq import Queue
 from streamdq_spark.analysis import analyze, plan
 from streamdq_spark.engines.duck import DuckDB
 from streamdq_spark.questions import QUESTIONS
+from tests.children import child
 from tests.servers import Server
 from tests.spark.cluster import connect_server
 from tests.spark.frames import assert_same, rows_of, written
 from tests.spark.lived import ORDERS, live
 from tests.spark.shared import GIVEN_UP_S
+from tests.waiting import until
 
 pytestmark = [pytest.mark.usefixtures("class_archive"), pytest.mark.thorough]
 READ = """
@@ -36,8 +40,8 @@ with session(sys.argv[1]) as spark:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with connect_server(tmp_path_factory.mktemp("connect")) as url:
-        yield url
+    with connect_server(tmp_path_factory.mktemp("connect")) as started:
+        yield started.url
 
 
 @pytest.fixture(scope="module")
@@ -47,16 +51,19 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def environment(cwd: Path) -> dict[str, str]:
+    found = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "SPARK_HOME"}}
+    return found | {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": str(cwd)}
+
+
 def streamdq(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """The command on a machine without Java."""
     return python("-m", "streamdq", *arguments, cwd=cwd)
 
 
 def python(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if name not in {"JAVA_HOME", "SPARK_HOME"}}
-    environment |= {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": str(cwd)}
     command = [sys.executable, *map(str, arguments)]
-    return subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=GIVEN_UP_S)
+    return subprocess.run(command, env=environment(cwd), cwd=cwd, capture_output=True, text=True, timeout=GIVEN_UP_S)
 
 
 PARTS = 3
@@ -101,6 +108,18 @@ def test_its_workers_read_redis(server: str, newest: Server, tmp_path: Path) -> 
     done = python("read.py", server, newest.url, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split() == ["pyspark.sql.connect.session", "40"]
+
+
+def test_a_server_that_ends_during_an_analysis_is_reported(dump: Path, tmp_path: Path) -> None:
+    """Within minutes: to keep asking for what it kept would take half an hour."""
+    with connect_server(tmp_path) as server:
+        command = [sys.executable, "-m", "streamdq", "analyze", str(dump), "--output", "out", "--master", server.url]
+        with child(command, env=environment(tmp_path), cwd=tmp_path, stderr=subprocess.PIPE, text=True) as analysis:
+            until(lambda: "Removed TaskSet" in server.log.read_text(), "the analysis to begin")
+            os.killpg(server.group, signal.SIGKILL)
+            _, said = analysis.communicate(timeout=GIVEN_UP_S)
+    assert analysis.returncode == 1
+    assert re.fullmatch(r"streamdq: .*: the Spark Connect server does not answer any more: check .*\n", said)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,28 @@ def test_a_session_that_is_being_stopped_is_gone(said: str) -> None:
         raise PySparkException(f"An error occurred while calling o1.count.\n: java.lang.X: {said}\n\tat a.B(C:1)")
 
 
+GRPC = """<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.{status}
+\tdetails = "{details}"
+\tdebug_error_string = "UNKNOWN:Error received from peer ipv4:127.0.0.1:15002"
+>"""
+
+
+@pytest.mark.parametrize(
+    ("status", "details", "message"),
+    [
+        ("INTERNAL", "no more of it", "no more of it"),
+        ("INTERNAL", "java.lang.VirtualMachineError: Out of space in CodeCache for adapters", "start it with -XX:Res"),
+        ("UNAVAILABLE", "Socket closed", "the Spark Connect server does not answer any more: check that"),
+    ],
+)
+def test_what_a_server_says_is_reported(status: str, details: str, message: str) -> None:
+    with pytest.raises(SparkFailed, match=f"^hosts: .*{message}") as caught, spark_errors("hosts"):
+        raise PySparkException(GRPC.format(status=status, details=details))
+    assert "RPC" not in str(caught.value)
+    assert isinstance(caught.value, SparkGone) == (status == "UNAVAILABLE")
+
+
 def test_a_plan_that_is_nested_too_deeply_for_a_client_is_reported() -> None:
     message = r"^compared: its plan is nested too deeply to be sent to a Spark Connect server"
     with pytest.raises(SparkFailed, match=message), spark_errors("compared"):

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from streamdq.dump.folder import Folder
 
+from ..errors import SparkGone
 from ..events import read_few, read_files
 from ..failures import SPARK_ERRORS, spark_errors
 from ..memory import heap
@@ -74,8 +75,11 @@ class Spark(Engine):
             found = SparkAnswers(self._spark, work, DuckAnswers(opened, work))
             try:
                 yield found
+            except SparkGone:
+                found.held.clear()  # it is lost, and to ask for it takes time
+                raise
             finally:
-                with suppress(*SPARK_ERRORS):  # the Java process has ended, and what it kept with it
+                with suppress(*SPARK_ERRORS):
                     found.forget()
 
 
@@ -85,7 +89,7 @@ class SparkAnswers(Answers):
     def __init__(self, spark: SparkSession, work: Work, here: DuckAnswers) -> None:
         self._spark, self._work, self._here = spark, work, here
         self._once, self._one_at_a_time = Once(), Lock()
-        self._held: list[DataFrame] = []
+        self.held: list[DataFrame] = []
         with spark_errors(work.dump.folder.url):
             self._prepare()
 
@@ -100,8 +104,8 @@ class SparkAnswers(Answers):
             return self._here.rows(name)
 
     def forget(self) -> None:
-        for held in self._held:
-            held.unpersist()
+        for rows in self.held:
+            rows.unpersist()
 
     def _hand_over(self, view: Statement) -> None:
         rows = self._count(view)
@@ -140,7 +144,7 @@ class SparkAnswers(Answers):
 
     def _hold(self, rows: DataFrame) -> DataFrame:
         """In memory, or on disk where that is full, as several statements read them."""
-        self._held.append(rows.persist())
+        self.held.append(rows.persist())
         return rows
 
     def _make(self, view: Statement) -> None:

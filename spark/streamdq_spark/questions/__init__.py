@@ -4,9 +4,9 @@ A file begins with its header: what it answers, what a row is, the columns with 
 column by whose UTC day rows are replaced; rows of tables without one belong to the whole time. Files in `views` are
 intermediate results: each is computed once if several tables need it. A view whose header has ``Kept by day.`` tells of
 each day by that day's events alone: its rows of days that an earlier run has counted come from the fact table
-(facts.py). `functions.sql` holds what both call, and
-`functions.ENGINE.sql` what the engines name differently. Parameters are named, as :slo_ms; Python fills them in. Hints,
-as /*+ BROADCAST(d) */, tell Spark how to share the work; to DuckDB they are comments.
+(facts.py). `functions.sql` holds what both call, and `functions.ENGINE.sql` what the engines name differently.
+Parameters are named, as :slo_ms; Python fills them in. Hints, as /*+ BROADCAST(d) */, tell Spark how to share the work;
+to DuckDB they are comments.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ WITH known AS (
     FROM asked
     WHERE created IS NOT NULL
 ), queues AS (
-    SELECT topic, "group" FROM jobs GROUP BY topic, "group"
+    SELECT DISTINCT topic, "group" FROM asked
 ), shared AS (  -- topics of several groups
     SELECT topic FROM queues GROUP BY topic HAVING count(*) > 1
 ), both_scopes AS (

@@ -4,8 +4,7 @@
 --   group            text
 --   key              text
 --   jobs             integer   lives
---   attempts         integer   and done, failed, reclaimed, released: how many ended so
---   done             integer
+--   attempts         integer   and failed, reclaimed, released: how many ended so
 --   failed           integer
 --   reclaimed        integer
 --   released         integer
@@ -18,9 +17,9 @@
 --   jobs_done_again  integer   lives that were done more than once
 --   done_again       integer   ends as done beyond the first of the same life
 --   jobs_reclaimed   integer
-SELECT topic, "group", key, count(*) AS jobs, sum(attempts) AS attempts, sum(done) AS done, sum(failed) AS failed,
-    sum(reclaimed) AS reclaimed, sum(released) AS released, sum(worker_ms) AS worker_ms, sum(failed_ms) AS failed_ms,
-    sum(reclaimed_ms) AS reclaimed_ms, sum(put_back_ms) AS put_back_ms, sum(body_bytes) AS body_bytes, sum(read_bytes) AS read_bytes,
+SELECT topic, "group", key, count(*) AS jobs, sum(attempts) AS attempts, sum(failed) AS failed, sum(reclaimed) AS reclaimed,
+    sum(released) AS released, sum(worker_ms) AS worker_ms, sum(failed_ms) AS failed_ms, sum(reclaimed_ms) AS reclaimed_ms,
+    sum(put_back_ms) AS put_back_ms, sum(body_bytes) AS body_bytes, sum(read_bytes) AS read_bytes,
     count(*) FILTER (WHERE done > 1) AS jobs_done_again, sum(greatest(done - 1, 0)) AS done_again,
     count(*) FILTER (WHERE reclaimed > 0) AS jobs_reclaimed
 FROM (
