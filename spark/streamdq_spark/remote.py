@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import socket
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkException
@@ -18,6 +15,7 @@ from .errors import AnalysisError
 SCHEME = "sc://"
 PORT = 15002
 _LONGEST_ANSWER_S = 10
+GONE = "the Spark Connect server has ended, or can't be reached any more: check that it is running, and what it logged"
 _RETRIES, _LONGEST_WAIT_MS = 9, 5_000
 """A call fails after about half a minute without a server. By default it would after ten, but a server that has been
 started again has lost what an analysis needs.
@@ -53,14 +51,6 @@ def connected(url: str) -> SparkSession:
 def give_up(spark: SparkSession) -> None:
     """Waits for the server no more. To stop the session would otherwise ask it again and again, too."""
     spark.client.set_retry_policies([])
-
-
-@contextmanager
-def retries_unnoticed() -> Iterator[None]:
-    """Suppresses the warning that calls have failed again and again, as the failure itself is reported."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
-        yield
 
 
 def _check(url: str) -> None:

@@ -20,7 +20,7 @@ from streamdq.errors import InvalidInput
 
 from . import remote
 from .errors import AnalysisError, SparkFailed, SparkGone
-from .failures import SPARK_ERRORS, known_meaning, ran_out_of_memory, without_traces
+from .failures import SPARK_ERRORS, known_meaning, ran_out_of_memory, spark_errors, without_traces
 from .java import prepare_java
 from .memory import heap
 
@@ -164,13 +164,15 @@ def _served(url: str, wanted: Mapping[str, str]) -> Iterator[SparkSession]:
     """The session of a Spark Connect server."""
     with pandas_unnoticed():
         spark = remote.connected(url)
-        _set(spark, wanted)
+    # The failure itself is reported. For the whole process: threads that outlast the session make its last calls.
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]", UserWarning)
     try:
-        with remote.retries_unnoticed():
-            yield spark
-    except SparkGone:
+        with pandas_unnoticed(), spark_errors(url):
+            _set(spark, wanted)
+        yield spark
+    except SparkGone as error:
         remote.give_up(spark)
-        raise
+        raise SparkFailed(f"{error.what}: {remote.GONE}") from error
     finally:
         with suppress(*SPARK_ERRORS):
             spark.stop()

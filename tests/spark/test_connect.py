@@ -119,7 +119,7 @@ def test_a_server_that_ends_during_an_analysis_is_reported(dump: Path, tmp_path:
             os.killpg(server.group, signal.SIGKILL)
             _, said = analysis.communicate(timeout=GIVEN_UP_S)
     assert analysis.returncode == 1
-    assert re.fullmatch(r"streamdq: .*: the Spark Connect server does not answer any more: check .*\n", said)
+    assert re.fullmatch(r"streamdq: .*: the Spark Connect server has ended, or can't be reached any more: .*\n", said)
 
 
 @pytest.mark.parametrize(

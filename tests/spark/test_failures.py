@@ -99,7 +99,7 @@ GRPC = """<_MultiThreadedRendezvous of RPC that terminated with:
     [
         ("INTERNAL", "no more of it", "no more of it"),
         ("INTERNAL", "java.lang.VirtualMachineError: Out of space in CodeCache for adapters", "start it with -XX:Res"),
-        ("UNAVAILABLE", "Socket closed", "the Spark Connect server does not answer any more: check that"),
+        ("UNAVAILABLE", "Socket closed", "Spark's Java process has ended"),
     ],
 )
 def test_what_a_server_says_is_reported(status: str, details: str, message: str) -> None:
