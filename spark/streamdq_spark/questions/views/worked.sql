@@ -12,7 +12,7 @@ WITH ran AS (
     WHERE (is_attempt OR event IN ('released', 'reclaimed')) AND consumer IS NOT NULL AND started <= finished
 ), pieces AS (
     SELECT "group", consumer, started, finished, last, explode(sequence(first, last)) AS hour FROM ran
-), cut AS (  -- in ms of the hour
+), cut AS (  -- in ms of the hour; shuffled before each becomes a start and an end
     SELECT /*+ REPARTITION(hour, consumer, "group") */ "group", consumer, hour, greatest(started - hour * 3600000, 0) AS since,
         least(finished - hour * 3600000, 3600000) AS until, CASE WHEN hour = last THEN 1 ELSE 0 END AS ends_here
     FROM pieces

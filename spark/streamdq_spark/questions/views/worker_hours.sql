@@ -11,7 +11,7 @@ WITH ran AS (
     SELECT day, "group", consumer, started, finished, hour AS last, greatest(hour_of(started), day * 24) AS first
     FROM lately
     WHERE (is_attempt OR event IN ('released', 'reclaimed')) AND consumer IS NOT NULL AND started <= finished
-), pieces AS (
+), pieces AS (  -- shuffled before each becomes a start and an end
     SELECT /*+ REPARTITION(hour, consumer, "group") */ day, "group", consumer, started, finished, last,
         explode(sequence(first, last)) AS hour
     FROM ran
