@@ -49,7 +49,6 @@ _MEANINGS = {
 _UNREADABLE, _FILE = "FAILED_READ_FILE", re.compile(r"while reading file (\S+)")
 _GONE = "Spark's Java process has ended. If the system was short of memory and killed it, give it less: --memory 1g"
 _UNAVAILABLE = "StatusCode.UNAVAILABLE"  # what gRPC says of a server that ends, or that it can't reach
-_GRPC_DETAILS = re.compile(r'<_\w+ of RPC that terminated with:.*?details = "(.*?)"$', re.DOTALL | re.MULTILINE)
 _TOO_DEEP = "Exceeded upb_DecodeOptions_MaxDepth"  # of protobuf, by which a client of Spark Connect makes its messages
 # What Java says of a session that is being stopped, as it is after a failure of memory: the last one by the parts of it
 # that it finds gone.
@@ -125,8 +124,8 @@ def ran_out_of_memory(log: str) -> str:
 
 def _first_words(text: str) -> str:
     """The innermost message, or the first one, without the names of Java classes."""
-    if details := _GRPC_DETAILS.search(text):
-        text = details[1]
+    if text.startswith("<_"):  # what gRPC says of a call that failed
+        text = text.partition('details = "')[2].partition('"\n\tdebug_error_string')[0]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     own = [line.removeprefix(": ") for line in lines if not line.startswith(("at ", "An error occurred while calling"))]
