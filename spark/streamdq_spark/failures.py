@@ -48,7 +48,8 @@ _MEANINGS = {
 }
 _UNREADABLE, _FILE = "FAILED_READ_FILE", re.compile(r"while reading file (\S+)")
 _GONE = "Spark's Java process has ended. If the system was short of memory and killed it, give it less: --memory 1g"
-_UNAVAILABLE = "StatusCode.UNAVAILABLE"  # what gRPC says of a server that ends, or that it can't reach
+# What is said of a server that ends or can't be reached: by gRPC, and by older clients.
+_UNAVAILABLE = re.compile(r"StatusCode\.UNAVAILABLE|\[RETRIES_EXCEEDED\]")
 _TOO_DEEP = "Exceeded upb_DecodeOptions_MaxDepth"  # of protobuf, by which a client of Spark Connect makes its messages
 # What Java says of a session that is being stopped, as it is after a failure of memory: the last one by the parts of it
 # that it finds gone.
@@ -79,7 +80,7 @@ def spark_errors(what: str) -> Iterator[None]:
                 f"{what}: {unreadable[1].removesuffix('.')} is damaged (FAILED_READ_FILE); restore it, or remove it "
                 "and leave its events out: --quarantine"
             ) from error
-        if _UNAVAILABLE in text or _is_gone(error, text):
+        if _UNAVAILABLE.search(text) or _is_gone(error, text):
             raise SparkGone(what, _GONE) from error
         raise SparkFailed(f"{what}: {meaning(text) or f'Spark failed with {type(error).__name__}'}") from error
     except Exception as error:

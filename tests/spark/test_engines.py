@@ -144,7 +144,7 @@ def test_spark_keeps_what_several_tables_read(
         optimized = printed.getvalue().partition("== Optimized Logical Plan ==")[2].partition("==")[0]
         views = own.keys() & set(statement.sources)
         assert all(own[view] in optimized for view in views), optimized
-        computed[statement.name] = [view for view in views if own[view] in without_kept(optimized)]
+        computed[statement.name] = [view for view, part in own.items() if part in without_kept(optimized)]
         return rows
 
     monkeypatch.setattr(SparkAnswers, "_count", noted)

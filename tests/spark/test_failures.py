@@ -71,6 +71,7 @@ def test_an_error_that_can_t_be_asked_any_more_is_reported_too() -> None:
     [
         "Job 3 cancelled because SparkContext was shut down",
         "Cannot call methods on a stopped SparkContext.",
+        "[RETRIES_EXCEEDED] The maximum number of retries has been exceeded.",
         (
             'Cannot invoke "org.apache.spark.scheduler.DAGScheduler.cleanup(long)" because the return value of '
             '"org.apache.spark.SparkContext.dagScheduler()" is null'
